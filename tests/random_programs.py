@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import get_args
 
@@ -42,7 +42,7 @@ SEED_ID = "SMILE_SEEDS={}".format
 
 
 def seeds(count: int) -> list[int]:
-    """The same seeds in every run of `make test`, the first of them in `make check`, and new ones in `make nightly`.
+    """The same seeds in every run: the first of them in `make check` and `make test`, all in `make nightly`, and new ones.
 
     SMILE_SEEDS is one seed, or a range such as 1000-2000.
     """
@@ -116,6 +116,32 @@ def _with_origins(random: Random) -> tuple[mmpl.StreamDef, ...]:
     return tuple(replace(s, many_origins=not s.unique and own_random.random() < 0.7) for s in STREAMS)
 
 
+def _constant(data: DataType, random: Random) -> mmpl.Constant:
+    values: dict[str, list[Value]] = {
+        "int": [0, 1, 2, 3], "string": ["a", "b"],
+        "decimal": [Decimal(n).quantize(Decimal((0, (1,), -(data.scale or 0)))) for n in (0, 2, 4)],
+        "time": [0, 3, 6], "bool": [True, False], "interval": [1, 3], "float": [1.0, 2.0],
+        "timestamp": [0, 10**6], "date": [0, 1],
+    }  # fmt: skip
+    if data.name in ("int", "decimal", "float") and random.random() < 0.1:
+        extremes: list[Value] = [2**62, -(2**62)] if data == INT else list(type_ends(data) or ())
+        return mmpl.Constant(random.choice(extremes), data)
+    return mmpl.Constant(random.choice(values[data.name]), data)
+
+
+SESSIONS = 0.08
+"""How many of the views are of sessions. The other programs are those that would be drawn without these and frames."""
+FRAMES = 0.06
+"""How many of the views have frames of ROWS."""
+_DELETED = mmpl.Constant("b", STRING)
+TABLES = 0.06
+"""How many of the views are of the contents of a table with a primary key, or of these as of a tick."""
+LOOKUPS = 0.06
+"""How many of the views look up rows that others may replace."""
+WRITTEN_ROWS = 0.2
+"""How many of the programs have VALUES instead of a stream."""
+
+
 class Programs:
     """Draws one program: views over streams and over earlier views."""
 
@@ -123,6 +149,7 @@ class Programs:
         self.random = random
         self.streams = _with_origins(random)
         self.program = mmpl.Program(self.streams, (), ())
+        self.written = self._written_rows(Random(f"{random.getstate()[1][:8]} VALUES"))
         self.names = 0
         self._analysed: tuple[mmpl.Program, TypeAnalysis] | None = None
 
@@ -135,6 +162,13 @@ class Programs:
         return self.program
 
     def _body(self) -> mmpl.Rel:
+        own_random = Random(str(self.random.getstate()[1][:8]))
+        if (chosen := own_random.random()) < SESSIONS + FRAMES + TABLES + LOOKUPS:
+            special = [
+                (SESSIONS, self._sessions), (SESSIONS + FRAMES, self._frames),
+                (SESSIONS + FRAMES + TABLES, self._table), (1.0, self._lookup),
+            ]  # fmt: skip
+            return next(draw for limit, draw in special if chosen < limit)()
         chosen = self.random.random()
         heads = [
             (0.1, self._remaining), (0.2, self._newest), (0.28, self._offers), (0.36, self._first_times),
@@ -150,19 +184,37 @@ class Programs:
         """`rel` with operators applied, those left out that do not fit."""
         for _ in range(operators):
             apply = self.random.choice(_OPERATORS)
-            try:
-                grown = apply(self, rel)
-                self._heading(grown)
-            except (SmileError, IndexError):
-                continue
-            rel = grown
+            rel = self._applied(partial(apply, self), rel)
         return rel
+
+    def _applied(self, apply: Callable[[mmpl.Rel], mmpl.Rel], rel: mmpl.Rel) -> mmpl.Rel:
+        """`rel` with an operator applied, if it fits."""
+        try:
+            grown = apply(rel)
+            self._heading(grown)
+        except (SmileError, IndexError):
+            return rel
+        return grown
+
+    def _written_rows(self, random: Random, share: float = WRITTEN_ROWS) -> dict[str, mmpl.Rel]:
+        """For a stream, VALUES with its columns. The programs are those that would be drawn otherwise."""
+        if random.random() >= share:
+            return {}
+        stream = random.choice(STREAMS)
+        columns = ((stream.tick, TIME), *stream.columns)
+        ticks = random.sample(range(-3, 12), random.randint(1, 6))
+        rows = tuple(
+            (tick, *(_constant(data, random).value if random.random() < 0.8 else None for _, data in stream.columns))
+            for tick in ticks
+        )
+        return {stream.name: mmpl.Values(columns, (stream.tick,), rows)}
 
     def _head(self) -> mmpl.Rel:
         names = [s.name for s in STREAMS] + [v.name for v in self.program.views] * 2
         chosen = self.random.random()
         if chosen < 0.8:
-            return mmpl.RelationRef(self.random.choice(names))
+            name = self.random.choice(names)
+            return self.written.get(name, mmpl.RelationRef(name))
         inputs = tuple(
             mmpl.Restrict(mmpl.RelationRef(n), self._predicate(self._heading(mmpl.RelationRef(n))))
             for n in self.random.sample(["A", "B", "C"], 2)
@@ -188,16 +240,7 @@ class Programs:
         return self.random.choice([c for c, t in heading.columns.items() if t in types or not types])
 
     def _constant(self, data: DataType) -> mmpl.Constant:
-        values: dict[str, list[Value]] = {
-            "int": [0, 1, 2, 3], "string": ["a", "b"],
-            "decimal": [Decimal(n).quantize(Decimal((0, (1,), -(data.scale or 0)))) for n in (0, 2, 4)],
-            "time": [0, 3, 6], "bool": [True, False], "interval": [1, 3], "float": [1.0, 2.0],
-            "timestamp": [0, 10**6], "date": [0, 1],
-        }  # fmt: skip
-        if data.name in ("int", "decimal", "float") and self.random.random() < 0.1:
-            extremes: list[Value] = [2**62, -(2**62)] if data == INT else list(type_ends(data) or ())
-            return mmpl.Constant(self.random.choice(extremes), data)
-        return mmpl.Constant(self.random.choice(values[data.name]), data)
+        return _constant(data, self.random)
 
     def _predicate(self, heading: Heading, depth: int = 2, among: Sequence[str] = ()) -> mmpl.Expr:
         """`among` are the columns that it is about, if not just any."""
@@ -342,7 +385,18 @@ class Programs:
             return mmpl.Aggregate("group", columns=plain[:2])
         if function == "count" and self.random.random() < 0.5:
             return mmpl.Aggregate("count")
-        return mmpl.Aggregate(function, mmpl.ColumnRef(self._column(heading, *argument_types(function, COLUMN_TYPES))))
+        column = mmpl.ColumnRef(self._column(heading, *argument_types(function, COLUMN_TYPES)))
+        if function in mmpl.PERCENTILES:
+            fraction, descending = self.random.choice((0.0, 0.25, 0.5, 0.9, 1.0)), self.random.random() < 0.3
+            return mmpl.Aggregate(function, column, fraction=fraction, descending=descending)
+        if function == "string_agg" and self.random.random() < 0.3:
+            return mmpl.Aggregate(function, column, separator="-", distinct=True, descending=self.random.random() < 0.5)
+        if function == "string_agg":
+            ordered = [c for c in heading.visible if heading.columns[c].is_ordered]
+            columns = tuple(self.random.sample(ordered, min(len(ordered), self.random.randint(0, 2))))
+            directions = tuple(self.random.random() < 0.5 for _ in columns)
+            return mmpl.Aggregate(function, column, columns, separator="-", directions=directions)
+        return mmpl.Aggregate(function, column)
 
     def _aggregates(self, heading: Heading, most: int = 2) -> tuple[tuple[str, mmpl.Aggregate], ...]:
         return tuple((self._name(), self._aggregate(heading)) for _ in range(self.random.randint(1, most)))
@@ -392,6 +446,8 @@ class Programs:
             branch = ((predicate, column), other) if self.random.random() < 0.5 else ((predicate, other), column)
             rel = mmpl.Extend(rel, ((name, mmpl.Case(branch[:1], branch[1])),))
         functions: list[mmpl.AggregateName] = ["sum", "min", "max", "avg", "count_distinct"]
+        if types[chosen[0]] == INT:
+            functions.append("percentile_disc")
         named = tuple((self._name(), mmpl.Aggregate(f, mmpl.ColumnRef(name))) for f in self.random.sample(functions, 3))
         usable = [c for c, t in heading.columns.items() if c not in heading.key and t in (STRING, BOOL)]
         per = (self.random.choice(usable),) if usable and self.random.random() < 0.8 else ()
@@ -569,12 +625,114 @@ class Programs:
         size = self.random.choice(SPANS) * unit
         kind = self.random.choice(("tumble", "hop", "last"))
         slide = self.random.choice(SPANS) * unit if kind == "hop" else None
-        return mmpl.Window(kind, rel, on, size, slide)  # type: ignore[arg-type]  # one of the three
+        offset = self._window_offset((slide or size) // unit) * unit if kind != "last" else 0
+        return mmpl.Window(kind, rel, on, size, slide, offset)  # type: ignore[arg-type]  # one of the three
+
+    def _window_offset(self, units: int) -> int:
+        """Usually 0. The program is otherwise the one that would be drawn without offsets."""
+        own_random = Random(str(self.random.getstate()[1][:8]))
+        return own_random.randrange(units) if own_random.random() < 0.3 else 0
 
     def over(self, rel: mmpl.Rel) -> mmpl.Rel:
         heading = self._heading(rel)
         span = self.random.choice((None, *SPANS))
         return mmpl.Over(rel, self._per(heading, 1), heading.tick[0], span, self._aggregates(heading))
+
+    def _sessions(self) -> mmpl.Rel:
+        """Sessions of the events of a stream, most often grouped by session, and sometimes by a part of it."""
+        rel: mmpl.Rel = mmpl.RelationRef(self.random.choice(["A", "B", "C"]))
+        if self.random.random() < 0.3:
+            rel = mmpl.Restrict(rel, self._predicate(self._heading(rel)))
+        if self.random.random() < 0.3:
+            rel = self.extend(rel)
+        per = self.random.choice(((), ("k",), ("k",), ("f",)))
+        gap = self.random.choice(SPANS)
+        rel = self._applied(lambda r: mmpl.Session(r, "t", per, gap), rel)
+        rel = self._grown(rel, self.random.randint(0, 1))
+        chosen = self.random.random()
+        if chosen < 0.6 and {"window_start", *per} <= set(self._heading(rel).columns):
+            names = ("window_start", *per)
+            rel = self._applied(lambda r: mmpl.Summarize(r, names, self._aggregates(self._heading(r))), rel)
+        elif chosen < 0.9:
+            rel = self._applied(self.summarize, rel)
+        return self._grown(rel, self.random.randint(0, 2))
+
+    def _frames(self) -> mmpl.Rel:
+        """Aggregates of rows before and after each event of a stream."""
+        rel: mmpl.Rel = mmpl.RelationRef(self.random.choice(["A", "B", "C"]))
+        if self.random.random() < 0.3:
+            rel = self._applied(self.restrict, rel)
+        per = self.random.choice(((), ("k",), ("k",), ("f",)))
+        for _ in range(self.random.choice((1, 1, 2))):
+            rel = self._applied(partial(self._frame, per), rel)
+        return self._grown(rel, self.random.randint(0, 2))
+
+    def _frame(self, per: tuple[str, ...], rel: mmpl.Rel) -> mmpl.Rel:
+        first, last = self.random.choice(
+            ((-2, 0), (-1, -1), (-2, -2), (1, 1), (2, 3), (-1, 1), (0, 2), (-3, -2), (0, 0))
+        )
+        return mmpl.OverRows(rel, per, "t", first, last, self._aggregates(self._heading(rel)))
+
+    def _table(self) -> mmpl.Rel:
+        """The contents of a table whose changes are the events of a stream, as CREATE TABLE gives them: the latest row
+        of each key, unless it is deleted. Or the rows of the table as of other events."""
+        changes: mmpl.Rel = mmpl.RelationRef(self.random.choice(["A", "B", "C"]))
+        if self.random.random() < 0.5:
+            first = self._written_rows(Random(self.random.random()), share=1.0)
+            changes = mmpl.Merge((next(iter(first.values())), changes))
+        key, is_present = self.random.choice(("v", "w")), mmpl.Call("is distinct from", (mmpl.ColumnRef("k"), _DELETED))
+        if self.random.random() < 0.4:
+            at, kind = self._name(), self.random.choice(("inner", "left"))
+            events = mmpl.Rename(mmpl.RelationRef(self.random.choice(["A", "B", "C"])), (("t", at),))
+            left = mmpl.Project(events, (at, key))
+            rel: mmpl.Rel = mmpl.Asof(kind, left, changes, ((key, key),), (at, "t"))  # type: ignore[arg-type]
+            return self._grown(mmpl.Restrict(rel, is_present), self.random.randint(0, 2))
+        latest = tuple((c, mmpl.Aggregate("latest", mmpl.ColumnRef(c))) for c in ("k", "f", "u", "x"))
+        newest = mmpl.Summarize(changes, (key,), latest)
+        contents = mmpl.Project(mmpl.Restrict(newest, is_present), (key, "f", "u", "x"))
+        rel = self._applied(self.join, contents) if self.random.random() < 0.5 else contents
+        return self._grown(rel, self.random.randint(0, 2))
+
+    def _lookup(self) -> mmpl.Rel:
+        """Rows with those that they look up by the whole key. The latter are groups by a column that evolves, often
+        with the group of another relation: they can become absent, hidden and shown again."""
+        key, moved = self._name(), self._name()
+        column = mmpl.ColumnRef(self.random.choice(("v", "w")))
+        moving = mmpl.Aggregate(self.random.choice(("min", "max", "latest")), column)
+        source, per = mmpl.RelationRef(self.random.choice(["A", "B", "C"])), self.random.choice(("v", "w", "k"))
+        groups: mmpl.Rel = mmpl.Summarize(source, (per,), ((key, moving),))
+        named = [(moved, mmpl.Aggregate("count"))]
+        if self.random.random() < 0.5:
+            named.append((self._name(), mmpl.Aggregate(self.random.choice(("min", "max")), mmpl.ColumnRef(per))))
+        groups = mmpl.Summarize(groups, (key,), tuple(named))
+        if self.random.random() < 0.7:
+            groups = self._applied(partial(self._with_latest, key), groups)
+        if self.random.random() < 0.9:
+            heading = self._heading(groups)
+            usable = [c for c, t in heading.columns.items() if c not in heading.key and t.name != "relation"]
+            condition = mmpl.Call("<=", (mmpl.ColumnRef(moved), mmpl.Constant(self.random.randint(1, 3), INT)))
+            groups = mmpl.Restrict(
+                groups, condition if self.random.random() < 0.5 else self._predicate(heading, 1, usable)
+            )
+        left: mmpl.Rel = mmpl.RelationRef(self.random.choice([s.name for s in STREAMS]))
+        chosen = self.random.random()
+        if chosen < 0.2:
+            left = mmpl.Summarize(left, (column.name,), self._aggregates(self._heading(left)))
+        elif chosen < 0.4:
+            left = self._applied(self.restrict, left)
+        kind: mmpl.JoinKind = self.random.choice(("inner", "left", "left", "left", "right", "full"))
+        joined = self._applied(lambda r: mmpl.Join(kind, r, groups, ((column.name, key),)), left)
+        return self._grown(joined, self.random.randint(0, 2))
+
+    def _with_latest(self, key: str, groups: mmpl.Rel) -> mmpl.Rel:
+        """Groups by `key` with the latest values of other events that have the same value."""
+        source = mmpl.RelationRef(self.random.choice(["A", "B", "C"]))
+        columns = self.random.sample(("k", "v", "f", "x", "u", "t"), 2)
+        latest = [(self._name(), mmpl.Aggregate("latest", mmpl.ColumnRef(c))) for c in columns]
+        other = self._name()
+        found = mmpl.Rename(mmpl.Summarize(source, ("w",), tuple(latest)), (("w", other),))
+        kind: mmpl.JoinKind = self.random.choice(("right", "right", "right", "inner", "full"))
+        return mmpl.Join(kind, found, groups, ((other, key),))
 
     def silence(self, rel: mmpl.Rel) -> mmpl.Rel:
         heading = self._heading(rel)

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 DEFAULT_SEED = "0"
 RUNS = float(os.environ.get("SMILE_RUNS", "1"))
-"""How many times as many random cases as `make test` tries: fewer in `make check`, more in `make nightly`."""
+"""How many times as many random cases as the tests name: fewer in `make check` and `make test`, more in `make nightly`."""
 
 
 def scaled(count: int) -> int:
-    """The number of random cases to try where `make test` tries `count`."""
+    """The number of random cases to try where a test names `count`."""
     return max(1, round(count * RUNS))
 
 

@@ -4,6 +4,7 @@ A message is in lower case without a full stop; a hint is a sentence. A diagnost
 text of a program, it also has a span.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -120,20 +121,115 @@ CATALOGUE: dict[str, str] = {
     "E126": "wrong name of a broker",
     "E127": "the imports go in a circle",
     "E128": "an imported stream takes no publications",
+    "E129": "no broker advertises the stream",
+    "E130": "producers of a stream have different types",
+    "E131": "a link that cannot be changed",
+    "E132": "no such link",
     "E135": "the broker is not an origin of the stream",
     "E136": "events of an origin that is not a member",
     "E137": "contradictory members of a stream",
+    "E138": "the type of an imported relation is not known yet",
     # E14x: durable subscriptions
     "E140": "another subscriber has taken over the name",
     "E141": "the name belongs to another subscription",
     "E142": "the relation has no events",
     "E143": "there is no such durable subscription",
+    "E144": "wrong stream of a table's changes",
+    "E145": "the filter cannot be used",
+    "E146": "the contents of a table are not known",
+    # E147 to E157: PostgreSQL
+    "E147": "the function leaves something to the commit",
+    "E148": "a delivery is held up",
+    "E149": "a function takes long",
+    "E150": "wrong definition of an event type",
+    "E151": "not advertised",
+    "E152": "wrong expression",
+    "E153": "no way to publish immediately",
+    "E154": "no such object in the database",
+    "E155": "the name is in use",
+    "E156": "the table cannot be used",
+    "E157": "the database cannot be used",
+    "E158": "wrong publish/subscribe statement",
+    "E159": "the database cannot be reached",
+    "E160": "a connection that the proxy cannot relay",
+    "E161": "the statement has nowhere to go",
+    # E162 to E166: the service of a database
+    "E162": "the database cannot be used by a service",
+    "E163": "the event type cannot be a stream",
+    "E164": "the log and the database disagree",
+    "E165": "the table of a view cannot be maintained",
+    "E166": "the database does not answer",
+    # E167 to E170: packages, and projects of users
+    "E167": "a library is not installed",
+    "E168": "the program cannot be laid out",
+    "E169": "the test file cannot be used",
+    "E170": "the project cannot be made",
+    # E171 to E174: a user's Spark session
+    "E171": "wrong option of the data source",
+    "E172": "the batch cannot be published once",
+    "E173": "the session cannot run a program",
+    "E174": "wrong input of a program",
+    # E175 to E178: the registry
+    "E175": "the condition of a publisher or query cannot be used",
+    "E176": "key attributes and measurements of a condition depend on each other",
+    "E177": "a producer restricts a measurement",
+    "E178": "no query over a global stream",
+    "E179": "the classes of Spark cannot be stored",
+    # E18x: global streams, and E181: windows over rows
+    "E180": "no global stream, or not read as one",
+    "E181": "rows that are not final when they appear",
+    "E182": "the producer is not advertised",
+    "E183": "two brokers claim the same events",
+    "E184": "no such producer",
+    "E185": "the global stream is closed",
+    "E186": "published outside of a closed epoch",
+    "E187": "the global stream cannot be closed",
+    "E188": "two producers have the same channels",
+    "E189": "two declarations of a global stream",
+    # E190 to E193: the console
+    "E190": "there is no such row",
+    "E191": "this is not a query",
+    "E192": "too many queries",
+    "E193": "the query has ended",
+    # E194: sessions
+    "E194": "the end of a session in the wrong place",
+    # E195: the tour of a demo
+    "E195": "the tour cannot be read",
+    # E196: queries over global streams
+    "E196": "the query reads events that the program does not receive",
+    # E197 and E205: the past
+    "E197": "the history does not reach so far back",
+    "E205": "the past is not known yet",
+    # E198: expressions and queries of other dialects
+    "E198": "wrong pattern or format",
+    "E199": "NOW() in the wrong place",
+    "E200": "row number in the wrong place",
+    # E201 to E209, but E205: connectors
+    "E201": "the source cannot be read",
+    "E202": "the file cannot be read",
+    "E203": "a line is not complete",
+    "E204": "the MQTT broker cannot be used",
+    "E206": "the table cannot be kept equal to the view",
+    "E207": "the receiver of a webhook does not take it",
+    "E208": "there is no such dead letter",
+    "E209": "the dead letters cannot be stored",
+    # E21x: tables
+    "E210": "wrong definition of a table",
+    "E211": "the join does not equate the primary key of a table",
+    "E212": "wrong row of VALUES",
+    "E214": "the file of a table cannot be read",
+    "E215": "the file of a table does not fit the table",
     # W: warnings
     "W001": "state without bound",
     "W002": "predicate decided by the types alone",
     "W003": "many windows for each row",
     "W004": "every pair of rows is compared",
+    "W005": "a join keeps rows without a match",
 }
+
+
+EVENT_NUMBER = re.compile(r"^event (\d+)(?=:)")
+"""How the message about an event of a publication begins. The first event has the number 1."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +238,10 @@ class Diagnostic:
     message: str
     span: Span | None = None
     hint: str | None = None
+    event: int | None = None
+    """Of a refused publication, which of its events, counted from 1."""
+    column: str | None = None
+    """The column of the event that is wrong, if it is one."""
 
     @property
     def is_warning(self) -> bool:
@@ -153,12 +253,57 @@ class SmileError(Exception):
 
     def __init__(self, diagnostics: Diagnostic | Sequence[Diagnostic]) -> None:
         self.diagnostics = [diagnostics] if isinstance(diagnostics, Diagnostic) else list(diagnostics)
-        super().__init__("; ".join(d.message for d in self.diagnostics))
+        self.published = 0
+        """Of a data frame or an iterator that is published in parts: how many events were published before. Continue
+        after these."""
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        """For whoever gets the error from the client: each message, and below it what works."""
+        return "\n".join(f"{d.message}\n  hint: {d.hint}" if d.hint else d.message for d in self.diagnostics)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.code}: {self.message})"
+
+    @property
+    def message(self) -> str:
+        """What is wrong, in one line: for messages and logs that quote it."""
+        return "; ".join(d.message for d in self.diagnostics)
+
+    @property
+    def code(self) -> str:
+        """The code of the first diagnostic."""
+        return self.diagnostics[0].code
+
+    @property
+    def hint(self) -> str | None:
+        """What works instead, if that is known."""
+        return self.diagnostics[0].hint
+
+    @property
+    def index(self) -> int | None:
+        """Of a refused publication: the index, from 0, of the first refused event in what was published. None if the
+        error is not about one event."""
+        number = EVENT_NUMBER.match(self.diagnostics[0].message)
+        return int(number[1]) - 1 if number else None
+
+
+def message_of(problem: BaseException) -> str:
+    """What is wrong, for messages and logs that quote it."""
+    return problem.message if isinstance(problem, SmileError) else str(problem)
 
 
 def error(code: str, message: str, span: Span | None = None, hint: str | None = None) -> SmileError:
     assert code in CATALOGUE, code
     return SmileError(Diagnostic(code, message, span, hint))
+
+
+def event_error(
+    code: str, message: str, event: int | None, column: str | None = None, hint: str | None = None
+) -> SmileError:
+    """Why an event of a publication is refused."""
+    assert code in CATALOGUE, code
+    return SmileError(Diagnostic(code, message, hint=hint, event=event, column=column))
 
 
 def memory_error() -> SmileError:

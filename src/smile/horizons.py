@@ -5,7 +5,7 @@ stream with many origins, rows are known above the horizon of the stream, which 
 has the horizon of each origin, by `origin_name`: together they determine which events are known.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 HORIZON_MIN: Final = -1
@@ -17,8 +17,19 @@ END: Final = 2**63 - 1
 ORIGIN_MAX: Final = 2**10 - 1
 """The greatest number of an origin. It is in the ten low bits of the ticks that the origin assigns."""
 
+CLOCK_TICK_MIN: Final = 2**50
+"""Smaller ticks, before the middle of January 1970, are a publisher's."""
+
+CLOCK_TICK_MAX: Final = 2**62
+"""Ticks from here on, after the year 2112, mean the end of the stream."""
+
 _SEPARATOR: Final = ":"
 _INTERNAL: Final = "//"
+
+
+def is_clock_tick(tick: int) -> bool:
+    """Whether people are shown the time of a tick: a publisher's own ticks may be any numbers."""
+    return CLOCK_TICK_MIN <= tick < CLOCK_TICK_MAX
 
 
 def origin_name(stream: str, origin: str) -> str:
@@ -33,6 +44,11 @@ def split_name(name: str, streams: Iterable[str]) -> tuple[str, str | None]:
         return name, None
     stream, _, origin = name.rpartition(_SEPARATOR)
     return stream, origin
+
+
+def is_of_streams(name: str, streams: Collection[str]) -> bool:
+    """Whether a horizon is that of one of these streams, or of an origin of one of them."""
+    return split_name(name, streams)[0] in streams
 
 
 def with_origins(stream: str, origins: Mapping[str, int]) -> dict[str, int]:

@@ -8,6 +8,9 @@ from typing import Final
 program_bytes_max: Final = 4 * 2**20
 """People or tools write programs; 4 MiB is about ten thousand views."""
 
+table_file_bytes_max: Final = 2**20
+"""The rows of a table that are written in a file become part of the program, which has its own limit."""
+
 nesting_max: Final = 200
 """Nested parentheses. Deeper text is a mistake or an attack, and recursion must end."""
 
@@ -41,8 +44,17 @@ expression_depth_max: Final = 200
 """Levels of the relational algebra of a view. Code that walks it recurses, with up to four calls for a level, and
 Python allows a thousand."""
 
+expression_chain_max: Final = 80
+"""Operators of a chain such as `a + b + …`. A longer one is computed in parts, so that its tree is not too deep."""
+
 view_operators_max: Final = 10_000
 """Relational operators of a view, after its common table expressions are expanded: they are compiled in a second."""
+
+padded_characters_max: Final = 2**20
+"""The characters that LPAD or RPAD adds: a length from an event must not exhaust memory."""
+
+grouping_sets_max: Final = 64
+"""Sets of one GROUP BY. Each is a query of its own; CUBE of seven columns has 128."""
 
 syntax_errors_max: Final = 100
 """Parsing stops after this many errors: the text is probably not a program."""
@@ -50,6 +62,9 @@ syntax_errors_max: Final = 100
 combinations_max: Final = 3**6
 """Up to this many combinations of operand values are evaluated one by one. Only a function of seven Booleans has
 more."""
+
+dead_letters_listed_max: Final = 1_000
+"""Dead letters in one answer: each has the text of an event or a row."""
 
 listed_values_max: Final = 1_000
 """The values that a column can have are listed up to this number, for instance those of an IN in a CHECK. Of more
@@ -73,6 +88,9 @@ state_versions_kept: Final = 3
 
 windows_max: Final = 10_000
 """Windows that one row may be in: a HOP makes one row for each."""
+
+window_frame_rows_max: Final = 10_000
+"""Rows before or after a row that ROWS reaches: so many of each partition are kept."""
 
 windows_warned: Final = 100
 """A HOP with more windows for each row gets a warning: every event changes that many rows."""
@@ -102,6 +120,18 @@ spark_batch_rows_max: Final = 200_000
 
 spark_batch_bytes_max: Final = 2**27
 """Bytes of the events of such a batch."""
+
+stand_in_backlog_max: Final = 200_000
+"""Events behind which no stand-in begins: it would compute for seconds what Spark computes again."""
+
+stand_in_events_max: Final = 2_000_000
+"""Events after which a stand-in ends, even if Spark has not caught up: it has the same work twice otherwise."""
+
+stand_in_state_bytes_max: Final = 2**28
+"""State of a stand-in, in the broker's memory. With more, the views wait for Spark."""
+
+stand_in_poll_s: Final = 0.02
+"""A stand-in looks for new commits this often. It runs for seconds only."""
 
 checkpoint_s_max: Final = 10.0
 """Time between two soft checkpoints in the broker's process: this much is replayed after a crash."""
@@ -289,6 +319,9 @@ gateway's event loop."""
 gateway_threads: Final = 4
 """Snapshots and programs that are computed concurrently: each may take a core and the memory of a view."""
 
+compressed_bytes_min: Final = 2**10
+"""Smaller files of the console fit into one packet, so they are sent as they are."""
+
 body_bytes_small: Final = 2**16
 """Bodies of this size are decoded within milliseconds, so it is done at once. Larger ones are decoded in a thread. The
 same holds for publications on a WebSocket."""
@@ -311,6 +344,16 @@ sequence_max: Final = 2**63 - 1
 window_max: Final = 1_000_000
 """Frames that a subscriber may have received without acknowledging them."""
 
+filter_chars_max: Final = 10_000
+"""A filter of a subscription: its text is in the record of the subscription, and errors quote it."""
+
+condition_boxes_max: Final = 64
+"""Boxes of a condition in the registry. Each OR of different columns may add one; with more, a solver is as fast."""
+
+solver_steps_max: Final = 2_000_000
+"""Steps of the solver for one question about a condition, about a second. They are counted, not timed, so that all
+brokers get the same answer."""
+
 durable_window_events: Final = 4_000
 """Events that a durable subscriber receives before it must acknowledge some, unless it asks for more or fewer: some
 frames, so that it never waits if it acknowledges each."""
@@ -331,6 +374,9 @@ rows."""
 
 encoded_ahead_rows_max: Final = 4_000
 """Rows of one view that are encoded together before they are sent to subscribers: a small part of a round's time."""
+
+encoded_events_bytes_max: Final = 2**24
+"""Encoded events that are kept for all durable subscriptions together, for those that follow a stream closely."""
 
 frame_rows_bytes_max: Final = 2**20
 """Bytes of the rows of one message to a subscriber, unless a single row is larger: sent quickly, and small for any
@@ -372,6 +418,18 @@ them."""
 client_pending_max: Final = 4_096
 """Unacknowledged publications of a client. Then `publish` waits: after a lost connection all of them are sent again."""
 
+client_publication_events: Final = 10_000
+"""Events of a data frame or an iterator that the client publishes in one message, before it waits for the answer."""
+
+notebook_rows_max: Final = 100
+"""Rows of a table that a notebook shows: more would make its page slow."""
+
+notebook_series_max: Final = 12
+"""Lines of a plot in a notebook: nobody can tell more of them apart."""
+
+notebook_samples_max: Final = 500
+"""Points of a line that shows how a value evolves: about one for each pixel."""
+
 client_pause_s_min: Final = 0.05
 client_pause_s_max: Final = 5.0
 """The pause between attempts to connect doubles from the least to the greatest: short enough for a restart, long enough
@@ -382,6 +440,10 @@ client_ping_s: Final = 10.0
 
 client_timeout_s: Final = 30.0
 """A request to the broker that takes longer has failed."""
+
+spark_publish_s_max: Final = 60.0
+"""How long a batch of a Spark query is published again while the broker cannot be reached. It may be restarting; then
+Spark repeats the batch."""
 
 wait_ms_default: Final = 5_000
 """How long a snapshot waits for a tick by default: a batch on Spark takes a second at most."""
@@ -443,6 +505,25 @@ link_streams_max: Final = 10_000
 relayed_bytes_max: Final = 16 * 2**20
 """Events of one stream that were asked for on behalf of neighbours, and are not sent to all of them yet."""
 
+routing_entries_max: Final = 100_000
+"""Advertisements, subscriptions and relations that a neighbour may tell of. A larger table is a mistake."""
+
+routing_update_entries_max: Final = 200
+routing_update_chars_max: Final = 200_000
+"""Entries of one update, and characters of their descriptions: an update fits in a header."""
+
+routing_description_chars_max: Final = 50_000
+"""The description of an advertised stream. One with 500 columns has about as much."""
+
+routing_path_max: Final = 100
+"""Brokers on the way of an advertisement."""
+
+routing_change_s_max: Final = 30.0
+"""A change of the program waits this long for a change of routed imports, which takes less than a second."""
+
+routing_drop_s: Final = 10.0
+"""An import that no subscription needs is dropped after this time: a subscriber may only be away for a moment."""
+
 link_ranges_max: Final = 1_000
 """Ranges that a broker asks for at once. It asks for more when these have come."""
 
@@ -471,5 +552,69 @@ link_stop_s_max: Final = 2.0
 neighbour_answer_s_max: Final = 10.0
 """A neighbour that does not answer a call within this time is away."""
 
+first_answer_s_max: Final = 2.0
+"""A broker that starts waits so long for the descriptions of a neighbour before it serves others: the neighbour may
+just be starting too, and wait for this one."""
+
+description_wait_s_max: Final = 5.0
+"""A neighbour whose description is missing is asked again after this time, or sooner."""
+
+import_wait_s_max: Final = 0.1
+"""What was imported waits at most this long for the next commit."""
+
 link_absence_s_max: Final = 10.0
 """A neighbour without a link for longer than this is a trouble: a restart takes less."""
+
+webhook_attempts_max: Final = 10
+"""Attempts at a row for which the receiver of a webhook answers that it has failed. Then the row is a dead letter."""
+
+postgres_lock_s_max: Final = 30
+"""An installation in a database waits this long for a transaction that uses the schema. While it waits, others wait for
+it."""
+
+proxy_text_bytes_max: Final = 2**20
+"""A query text that the proxy of PostgreSQL's protocol reads. A longer one passes through in chunks, untranslated: an
+event that is accepted is shorter, and reading longer texts would hold up other connections."""
+
+proxy_connections_max: Final = 100
+"""Connections through the proxy at a time, unless an option says otherwise. PostgreSQL allows as many by default."""
+
+proxy_startup_s_max: Final = 60
+"""A client that does not say within this time whom it is, is disconnected. PostgreSQL waits as long."""
+
+proxy_connect_s_max: Final = 10
+"""How long the proxy tries to reach the server before it refuses its client."""
+
+proxy_close_s_max: Final = 30.0
+"""How long the proxy waits until the last bytes of a connection are read. TLS is closed in the same time."""
+
+proxy_stop_s_max: Final = 1.0
+"""A stopping proxy waits this long for connections to close, and then aborts them."""
+
+proxy_startup_bytes_max: Final = 10_000
+"""The first message of a client: user, database, options. PostgreSQL accepts no longer one."""
+
+rate_sample_s: Final = 1.0
+"""How often the rates of streams and views are sampled."""
+
+newest_events_max: Final = 1_000
+"""The newest events of a stream that one request returns."""
+
+queries_max: Final = 16
+"""Ad-hoc queries at a time. Each has a thread, and shares the processor with the publisher."""
+
+queries_each_max: Final = 8
+"""Ad-hoc queries at a time of one principal."""
+
+query_bytes_max: Final = 2**28
+"""The state of one ad-hoc query. One that needs more ends with an error."""
+
+query_lease_s: Final = 15.0
+"""An ad-hoc query ends when nobody has subscribed to it, or read it, for this long: a page that is loaded again is
+back sooner."""
+
+query_chars_max: Final = 2**16
+"""The text of an ad-hoc query."""
+
+delays_kept: Final = 2_000
+"""Delays of publications, and of deliveries, of which `/status` shows the median."""

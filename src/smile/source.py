@@ -32,6 +32,11 @@ class Source:
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
+    def span_at(self, line: int, col: int, length: int) -> Span:
+        """The inverse of `line_col`."""
+        start = self._line_starts[min(line, len(self._line_starts)) - 1] + col - 1
+        return Span(start, start + length)
+
     def line(self, number: int) -> str:
         start = self._line_starts[number - 1]
         end = self._line_starts[number] if number < len(self._line_starts) else len(self.text)

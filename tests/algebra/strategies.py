@@ -113,9 +113,31 @@ def expressions() -> st.SearchStrategy[mmpl.Expr]:
 
 @cache
 def aggregates() -> st.SearchStrategy[mmpl.Aggregate]:
-    functions = st.sampled_from([name for name in get_args(mmpl.AggregateName) if name != "group"])
+    others = ("group", "string_agg", *mmpl.PERCENTILES)
+    orders = _tuples(st.tuples(names(), st.booleans()), 0, 2).map(
+        lambda pairs: tuple(zip(*pairs, strict=True)) or ((), ())
+    )
+    functions = st.sampled_from([name for name in get_args(mmpl.AggregateName) if name not in others])
+    percentiles, fractions = st.sampled_from(mmpl.PERCENTILES), st.floats(0, 1)
     return st.one_of(
         st.builds(mmpl.Aggregate, functions, expressions()),
+        st.builds(mmpl.Aggregate, percentiles, expressions(), fraction=fractions, descending=st.booleans()),
+        st.builds(
+            lambda arg, separator, order: mmpl.Aggregate(
+                "string_agg", arg, order[0], separator=separator, directions=order[1]
+            ),
+            expressions(),
+            st.text(),
+            orders,
+        ),
+        st.builds(
+            mmpl.Aggregate,
+            st.just("string_agg"),
+            expressions(),
+            descending=st.booleans(),
+            separator=st.text(),
+            distinct=st.just(True),
+        ),
         st.just(mmpl.Aggregate("count")),
         st.builds(lambda columns: mmpl.Aggregate("group", columns=columns), _tuples(names(), 0, 2)),
     )
@@ -148,8 +170,11 @@ def _operators(inner: st.SearchStrategy[mmpl.Rel]) -> st.SearchStrategy[mmpl.Rel
         st.builds(mmpl.Distinct, inner),
         st.builds(mmpl.Best, inner, st.integers(0, types.INT_MAX), order, columns),
         st.builds(mmpl.Window, st.sampled_from(["tumble", "last"]), inner, names(), _INTS),
-        st.builds(mmpl.Window, st.just("hop"), inner, names(), _INTS, _INTS),
+        st.builds(mmpl.Window, st.just("tumble"), inner, names(), _INTS, st.none(), _INTS),
+        st.builds(mmpl.Window, st.just("hop"), inner, names(), _INTS, _INTS, st.just(0) | _INTS),
         st.builds(mmpl.Over, inner, columns, names(), st.none() | _INTS, named),
+        st.builds(mmpl.OverRows, inner, columns, names(), _INTS, _INTS, named),
+        st.builds(mmpl.Session, inner, names(), columns, _INTS),
         st.builds(mmpl.Silence, inner, names(), names(), columns, _INTS),
         st.builds(mmpl.Merge, _tuples(inner, 1, 3)),
         st.builds(mmpl.Union, _tuples(inner, 1, 3)),
@@ -166,7 +191,7 @@ def programs() -> st.SearchStrategy[mmpl.Program]:
     columns = _tuples(st.tuples(names(), data_types()), 0, 3)
     unique = _tuples(_tuples(names(), 1, 2), 0, 2)
     stream_parts = names(), names(), columns, _tuples(expressions(), 0, 2), st.booleans(), st.booleans(), unique
-    streams = st.builds(mmpl.StreamDef, *stream_parts)
+    streams = st.builds(mmpl.StreamDef, *stream_parts, is_table=st.booleans())
     views = st.builds(mmpl.ViewDef, names(), relations(), st.booleans())
     definition = st.none() | st.builds(
         mmpl.Program, _tuples(streams, 0, 1), _tuples(views, 0, 1), _tuples(names(), 0, 1)

@@ -220,7 +220,12 @@ def test_the_span_of_a_statement_is_its_text() -> None:
         ("VIEW A := B WHERE x < y < z;", "E010", "< z", "Expected an operator such as WHERE, ';', AND, IS or OR."),
         ("VIEW A := B BEST 3 BY x;", "E010", ";", "Expected ',', DESC or PER."),
         ("VIEW A := B SUMMARIZE PER {x} ADD {};", "E010", "};", "Expected a name."),
-        ("SELECT 1;", "E010", "SELECT", "Expected IMPORT, LET, STREAM, SUBSCRIBE, VIEW or the end of the text."),
+        (
+            "SELECT 1;",
+            "E010",
+            "SELECT",
+            "Expected ADVERTISE, HISTORY, IMPORT, LET, STREAM, SUBSCRIBE, VIEW or the end of the text.",
+        ),
         ("VIEW A := B WHERE 5x > 3;", "E010", "5x", "Expected an expression."),
         ("VIEW A := B WHERE x = 'it''s;", "E011", "'it", "A string ends at the next ', which may be on a later line."),
         ('VIEW "A := B;', "E011", '"A', 'A quoted name ends at the next ", which may be on a later line.'),

@@ -1,5 +1,6 @@
 """Functions give the results of PostgreSQL, are monotone as declared, and raise no exception for any value."""
 
+from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 from random import Random
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from smile.algebra.coercions import can_cast, fit_number
+from smile.algebra.coercions import EPOCH, can_cast, fit_number
 from smile.algebra.functions.catalogue import (
     DECREASING,
     INCREASING,
@@ -89,6 +90,47 @@ EXAMPLES: dict[str, list[tuple[tuple[Value, ...], Value]]] = {
     "least": [((1, None, 3), 1)],
     "||": [(("a", "b"), "ab"), (("a", 1), "a1"), ((b"a", b"b"), b"ab"), (("a", None), None)],
     "concat": [(("a", None, 1, True), "a1true")],
+    "concat_ws": [((", ", "a", None, 1, ""), "a, 1, "), ((None, "a"), None), ((",", None), "")],
+    "lpad": [
+        (("7", 3, "0"), "007"),
+        (("abc", 2), "ab"),
+        (("a", 4, "xy"), "xyxa"),
+        (("a", 3), "  a"),
+        (("a", 3, ""), "a"),
+        (("a", -1), ""),
+        (("a", INT_MAX), None),
+    ],
+    "rpad": [(("7", 3, "0"), "700"), (("abc", 2), "ab"), (("a", 4, "xy"), "axyx"), (("a", INT_MAX), None)],
+    "repeat": [(("ab", 3), "ababab"), (("ab", 0), ""), (("ab", -1), ""), (("a", INT_MAX), None)],
+    "initcap": [(("hello wORLD-wide 2nd",), "Hello World-Wide 2nd")],
+    "translate": [(("12345", "143", "ax"), "a2x5"), (("banana", "an", "on"), "bonono")],
+    "chr": [((65,), "A"), ((8364,), "€"), ((0,), None), ((-1,), None), ((0xD800,), None)],
+    "ascii": [(("x",), 120), (("€5",), 8364), (("",), 0)],
+    "md5": [(("abc",), "900150983cd24fb0d6963f7d28e17f72")],
+    "regexp_like": [
+        (("Banana", "an.n"), True),
+        (("banana", "^an"), False),
+        (("Banana", "bAN", "i"), True),
+        (("a\nb", "a.b"), True),
+        (("a\nb", "a$"), False),
+        (("a", "("), None),
+        (("a", "a", "x"), None),
+        (("aa", r"(a)\1"), None),
+    ],
+    "regexp_replace": [
+        (("banana", "an", "o"), "boana"),
+        (("banana", "an", "o", "g"), "booa"),
+        (("ab", "(a)(b)", r"\2\1"), "ba"),
+        (("ab", "A", r"<\&>", "i"), "<a>b"),
+        (("ab", "a", r"\\&\\\&"), r"\&\ab"),
+        (("ab", "(", ""), None),
+    ],
+    "regexp_substr": [
+        (("order 17, 18", "[0-9]+"), "17"),
+        (("order", "[0-9]+"), None),
+        (("xabab", "a(x)?b"), "ab"),
+        (("caa\nb", "a+."), "aa\n"),
+    ],
     "like": [
         (("abc", "a%"), True),
         (("abc", "_b_"), True),
@@ -114,10 +156,15 @@ EXAMPLES: dict[str, list[tuple[tuple[Value, ...], Value]]] = {
         ((D("55.00"), -1), D("60.00")),
         ((D("12.35"), 9), D("12.35")),
         ((7,), 7),
+        ((2.675, 2), 2.67),
+        ((2.5, 0), 2.0),
+        ((1234.5, -2), 1200.0),
+        ((1.7e308, -308), None),
+        ((1.5, -1000), 0.0),
     ],
     "floor": [((-1.5,), -2.0), ((D("-1.50"),), D(-2)), ((1e300,), 1e300)],
     "ceil": [((-1.5,), -1.0), ((D("1.10"),), D(2))],
-    "trunc": [((-1.5,), -1.0), ((D("1.90"),), D(1))],
+    "trunc": [((-1.5,), -1.0), ((D("1.90"),), D(1)), ((D("-1.98"), 1), D("-1.90")), ((D("198.00"), -2), D(100))],
     "sqrt": [((4.0,), 2.0), ((-1.0,), None), ((2,), 1.4142135623730951)],
     "exp": [((1.0,), 2.718281828459045), ((1000,), None), ((-1000,), 0.0)],
     "ln": [((1.0,), 0.0), ((0,), None), ((10,), 2.302585092994046)],
@@ -197,7 +244,7 @@ def test_extract(name: str) -> None:
 
 
 def test_every_entry_has_an_example() -> None:
-    with_example = EXAMPLES.keys() | EXTRACTED_FROM_NOON.keys() | {"date_trunc"}
+    with_example = EXAMPLES.keys() | EXTRACTED_FROM_NOON.keys() | {"date_trunc", "to_char"}
     assert SCALAR_FUNCTIONS.keys() == with_example, "add what is missing to EXAMPLES above"
 
 
@@ -211,12 +258,44 @@ def test_every_entry_has_an_example() -> None:
         ("quarter", "2024-01-01 00:00:00"),
         ("year", "2024-01-01 00:00:00"),
         ("millisecond", "2024-02-29 12:00:00.123"),
+        ("hours", "2024-02-29 12:00:00"),
+        ("MILLISECONDS", "2024-02-29 12:00:00.123"),
+        ("decade", "2020-01-01 00:00:00"),
+        ("century", "2001-01-01 00:00:00"),
+        ("centuries", "2001-01-01 00:00:00"),
+        ("millennia", "2001-01-01 00:00:00"),
     ],
 )
 def test_date_trunc(unit: str, expected: str) -> None:
+    """The expected texts are those of PostgreSQL 18."""
     truncated = Call("date_trunc", (Constant(unit, STRING), Constant(NOON, TIMESTAMP)))
     assert evaluate_expr(Cast(truncated, STRING), {}, {}) == expected
+
+
+def test_date_trunc_without_a_value() -> None:
     assert run("date_trunc", ("fortnight", 0), (STRING, TIMESTAMP)) is None
+    year_5 = (datetime(5, 3, 1, tzinfo=EPOCH.tzinfo) - EPOCH) // timedelta(microseconds=1)
+    assert run("date_trunc", ("decade", year_5), (STRING, TIMESTAMP)) is None
+
+
+@pytest.mark.parametrize(
+    ("format", "expected"),
+    [
+        ("YYYY-MM-DD HH24:MI:SS.US", "2024-02-29 12:00:00.123456"),
+        ("yyyy/mm/dd hh:mi am", "2024/02/29 12:00 pm"),
+        ("HH12:MI:SS.MS PM", "12:00:00.123 PM"),
+        ('Dy, DD Mon YY "at" HH24', "Thu, 29 Feb 24 at 12"),
+        ("MON dy FMMonth FMDAY", "FEB thu February THURSDAY"),
+        ("Q DDD D ID IYYY-IW", "1 060 5 4 2024-09"),
+        ("", ""),
+        ("Zone", None),
+        ('"open', None),
+    ],
+)
+def test_to_char(format: str, expected: str | None) -> None:
+    """The expected texts are those of PostgreSQL 15."""
+    assert run("to_char", (NOON, format), (TIMESTAMP, STRING)) == expected
+    assert run("to_char", (NOON * 1024 + 5, format), (TIME, STRING)) == expected
 
 
 @pytest.mark.parametrize(
@@ -277,7 +356,8 @@ def test_typed_arithmetic(
         ("lower", (INT,)),
         ("||", (INT, INT)),
         ("||", (BYTES, STRING, INT)),
-        ("round", (FLOAT, INT)),
+        ("round", (FLOAT, FLOAT)),
+        ("to_char", (STRING, STRING)),
         ("coalesce", (INT, STRING)),
         ("abs", ()),
         ("not", (BOOL, BOOL)),

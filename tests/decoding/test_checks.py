@@ -48,6 +48,13 @@ def violated_by(schema: StreamSchema, row: tuple[Any, ...]) -> list[mmpl.Expr]:
     return [check for check in schema.stream.checks if evaluate_expr(check, values, schema.types) is False]
 
 
+def test_the_time_of_a_tick_is_shown() -> None:
+    schema, tick = schema_with("p <= t"), 1_717_156_800_000_000 * 1024
+    row: dict[str, Any] = {**dict.fromkeys(schema.types), "t": tick, "p": tick + 1024}
+    shown = schema.checks.describe(schema.record_batch(list(row.values())), 0)
+    assert f"t is 2024-05-31 12:00:00 ({tick})" in shown and "p is 2024-05-31 12:00:00.000001 (" in shown
+
+
 @pytest.mark.parametrize("check", CHECKS)
 @given(rows=st.lists(ROWS, max_size=20))
 @settings(max_examples=30)
@@ -59,6 +66,14 @@ def test_a_row_violates_a_check_that_is_false(check: str, rows: list[tuple[Any, 
     assert schema.checks.violations(events).tolist() == expected
     for row in expected:
         assert schema.checks.describe(events, row).startswith("S requires ")
+
+
+def test_an_empty_text_is_quoted_and_the_only_column_of_a_check_is_named() -> None:
+    schema = schema_with("s <> ''", "a < b")
+    rows = [(5, 1, 2, None, None, "", 6, None, None), (5, 3, 3, None, None, "x", 7, None, None)]
+    events = schema.record_batch([value for row in rows for value in row])
+    assert schema.checks.describe(events, 0).endswith(", but s is ''")
+    assert [schema.checks.violated_column(events, row) for row in (0, 1)] == ["s", None]
 
 
 def test_the_description_has_the_first_violated_check_and_its_values() -> None:

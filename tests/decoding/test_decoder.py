@@ -13,7 +13,7 @@ from smile.decoding.explanation import explain_line
 from smile.decoding.values import JsonNumber, parse_value
 from smile.errors import SmileError
 from smile.log.recorded_events import EventError, EventReader
-from smile.reference.history import parse_json_value
+from smile.reference.history import WrittenFloat, parse_json_value
 from tests.log.reading import KINDS, STREAMS
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ JSON_TEXTS = (
     "null true false 0 -0 1 -1 1.0 1.5 0.005 999.994 999.995 1e2 1E-2 1e400 1e-400 01 1. .5 + - NaN Infinity 9007199254740993 "
     "9223372036854775807 9223372036854775808 -9223372036854775808 -9223372036854775809 253402300799999999 2932896 2932897 "
     "[] {} [1] {\"i\":1} \"\" \"a\" \"1\" \"-1\" \"+1\" \"01\" \"1_0\" \"1.5\" \"NaN\" \"true\" \"null\" \"\\\\x00\" \"\\\\xzz\" \"x\\\"y\" \"é\" \"\\ud800\" "
-    "\"\\u0069\" \"9223372036854775807\" \"9223372036854775808\" \"1970-01-02\" \"2024-02-30\" \"1e2\" \"１\""
+    "\"\\u0069\" \"9223372036854775807\" \"9223372036854775808\" \"1970-01-02\" \"2024-02-30\" \"1e2\" \"１\" 1.0e3 -2.0 9007199254740991.0 9007199254740992.0 \"2.0\" \"-1e3\" \"9007199254740993.0\""
 ).split(" ")  # fmt: skip
 TEXTS_WITH_SPACES = [
     '"1970-01-01 00:00:01.5"',
@@ -81,7 +81,7 @@ def check_values(line: str, parsed: ParsedLine) -> None:
     if schema is None or values is None:
         return
     exact = json.loads(line, parse_float=JsonNumber, parse_int=JsonNumber)["event"]
-    event = json.loads(line, parse_float=str)["event"]
+    event = json.loads(line, parse_float=WrittenFloat)["event"]
     for (name, data), value in zip(schema.stream.columns, values, strict=True):
         expected, json_value = parse_value(exact.get(name), data), event.get(name)
         assert (type(value), repr(value)) == (type(expected), repr(expected))

@@ -96,6 +96,16 @@ def test_common_events(body: str, timed: bool, expected: list[EventRow]) -> None
     assert decoder.decode_json("Bids", body.replace(",", " ,\n").encode()) == expected
 
 
+def test_a_tick_of_the_broker_is_refused_with_ways_to_keep_times() -> None:
+    for publish, events in (
+        (DECODER.decode_json, b'{"bid":1}'),
+        (DECODER.decode_arrow, ipc_stream([pa.record_batch({"bid": [1]})])),
+    ):
+        with pytest.raises(SmileError) as failure:
+            publish("Bids", events)
+        assert "WITH (TICKS = PUBLISHER)" in str(failure.value.diagnostics[0].hint)
+
+
 def test_lines_may_be_blank() -> None:
     body = b'\n{"issue":"IBM"}\r\n\n \n{"price":4}\n\n'
     assert DECODER.decode_ndjson("Bids", body) == [("IBM", None, None), (None, 4, None)]
@@ -169,6 +179,16 @@ GOOD: list[tuple[str, pa.Array, list[Value]]] = [
     ("x", pa.array([1.5, None], pa.float32()), [1.5, None]),
     ("d", pa.array([Decimal("1.50"), None], pa.decimal128(10, 4)), [Decimal("1.50"), None]),
     ("d", pa.array([7, 8]), [Decimal("7.00"), Decimal("8.00")]),
+    ("d", pa.array([0.1, None]), [Decimal("0.10"), None]),
+    ("i", pa.array([1.0, None]), [1, None]),
+    ("i", pa.array([1.0, 2.0], pa.float32()), [1, 2]),
+    ("i", pa.array([Decimal("1.00"), None]), [1, None]),
+    ("i", pa.array(["1", "-2.0"]).dictionary_encode(), [1, -2]),
+    ("x", pa.array(["1.5", None]), [1.5, None]),
+    ("m", pa.array(["3 seconds", None]), [3 * 1_024_000_000, None]),
+    ("ts", pa.array(["1970-01-02", None]), [86_400_000_000, None]),
+    ("ts", pa.array([86_400_000_000.0, None]), [86_400_000_000, None]),
+    ("day", pa.array([1.0, None]), [1, None]),
     ("s", pa.array(["a", "é"], pa.large_string()), ["a", "é"]),
     ("s", pa.array(["a", "a" * 50], pa.string_view()), ["a", "a" * 50]),
     ("s", pa.array(["a", "b"]).dictionary_encode(), ["a", "b"]),
@@ -204,7 +224,14 @@ def test_batches_of_a_stream_become_one() -> None:
 @pytest.mark.parametrize(
     ("columns", "timed", "code", "message"),
     [
-        ({"i": [1.5]}, False, "E078", "Kinds.i is int, but is given as double"),
+        ({"i": [True]}, False, "E078", "Kinds.i is int, but is given as bool"),
+        ({"i": [1.0, None, 1.5]}, False, "E078", "event 3: Kinds.i is int: 1.5 is not an int"),
+        ({"i": [1.0, float("nan")]}, False, "E078", "event 2: Kinds.i is int: nan is not an int"),
+        ({"i": [2.0**53]}, False, "E078", "event 1: Kinds.i is int: 9007199254740992.0 is not an int"),
+        ({"i": ["1", "one"]}, False, "E078", 'event 2: Kinds.i is int: "one" is not an int'),
+        ({"i": ["1.0", "1.5"]}, False, "E078", 'event 2: Kinds.i is int: "1.5" is not an int'),
+        ({"p": [1.0, -1.0]}, False, "E078", "event 2: Kinds.p is time: a value is not between"),
+        ({"d": [0.5, 1e9]}, False, "E078", "event 2: Kinds.d"),
         ({"i": pa.array([1] * 70 + [2**63] + [2**63], pa.uint64())}, False, "E078", "event 71: Kinds.i is int"),
         ({"x": [1.0, float("nan")]}, False, "E078", "event 2: Kinds.x is float: NaN"),
         ({"d": pa.array([Decimal("1.5"), Decimal("1.555")])}, False, "E078", "event 2: Kinds.d"),

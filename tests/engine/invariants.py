@@ -440,7 +440,7 @@ def _simpler(body: mmpl.Rel) -> Iterator[mmpl.Rel]:
     for node in trees.walk(body):
         for source in trees.inputs_of(node):
             yield _replaced(body, node, source)
-        if isinstance(node, mmpl.Summarize | mmpl.Over) and len(node.aggregates) > 1:
+        if isinstance(node, mmpl.Summarize | mmpl.Over | mmpl.OverRows) and len(node.aggregates) > 1:
             for one in node.aggregates:
                 yield _replaced(body, node, replace(node, aggregates=tuple(a for a in node.aggregates if a != one)))
 

@@ -23,6 +23,7 @@ from smile.broker.imports.exported_view import ExportedView
 from smile.broker.imports.import_frame import FrameAssembly, ImportFrame
 from smile.broker.imports.receipt import Receipt
 from smile.broker.imports.view_cache import ViewCache
+from smile.broker.views.portable_tokens import base_streams as view_streams
 from smile.broker.views.view import View
 from smile.encoding.json_changes import json_changes
 from smile.engine.local import BatchResult, LocalEngine
@@ -80,7 +81,15 @@ class NetworkBroker:
         self.position = self.log.start()
         horizons = dict.fromkeys(self.log.streams, HORIZON_MIN)
         self.views = {
-            name: View(name, self.inputs[name], name, self.log_horizons, count(step=60).__next__, horizons)
+            name: View(
+                name,
+                self.inputs[name],
+                name,
+                self.log_horizons,
+                view_streams(self.program, name),
+                count(step=60).__next__,
+                horizons,
+            )
             for name in subscriptions
         }
         layouts = {i.name: self.inputs[i.name].layout for i in self.program.imports if i.stream is None}

@@ -15,11 +15,11 @@ from smile.algebra.types import INT_MAX, INT_MIN
 from smile.analysis import type_analysis
 from smile.columns import masks
 from smile.columns.timed_values import TimedValues
-from smile.columns.values import ValueColumn, concat
+from smile.columns.values import ValueColumn, concat, ranks
 from smile.encoding import json_changes
 from smile.engine import exchange, local, plan
 from smile.horizons import END, HORIZON_MIN, split_name
-from smile.kernels import best, last, materialized_view, ordering, row_wise, seals, silence
+from smile.kernels import best, last, materialized_view, ordering, row_wise, seals, session, silence, values
 from smile.kernels.aggregates import (
     contributions,
     count_distinct,
@@ -27,6 +27,8 @@ from smile.kernels.aggregates import (
     exact_sums,
     group_extremes,
     latest,
+    ordered_multiset,
+    strings,
     sums,
     value_seals as value_seal_index,
 )
@@ -34,7 +36,7 @@ from smile.kernels.delta import RowGroups
 from smile.kernels.expressions import choices, compile as expression_compiler, logic, operands
 from smile.kernels.expressions.column_functions import is_less
 from smile.kernels.joins import asof_join, inner_join, join_sides, kleene
-from smile.kernels.over import windows as over_windows
+from smile.kernels.over import rows as over_rows, windows as over_windows
 from smile.knowledge import aggregate_types, implied_values, value_seals
 from smile.knowledge.values import nested
 from smile.knowledge.values.latest import LatestValue
@@ -153,9 +155,45 @@ def netting_keeps_one_half(patch: Patch) -> None:
 
 
 @canary()
+def percentile_counts_values_that_have_left(patch: Patch) -> None:
+    def add(self: ordered_multiset.OrderedMultiset, place: Any, groups: Any, codes: Any, changes: Any) -> Any:
+        return real(self, place, groups, codes, {name: np.maximum(change, 0) for name, change in changes.items()})
+
+    real = ordered_multiset.OrderedMultiset.add
+    patch.setattr(ordered_multiset.OrderedMultiset, "add", add)
+
+
+@canary()
+def texts_are_joined_in_one_direction_only(patch: Patch) -> None:
+    patch.setattr(strings, "_sort_ranks", lambda values, _: ranks(values))
+
+
+@canary()
 def event_known_already_is_taken_again(patch: Patch) -> None:
     real = local.events_delta
     patch.setattr(local, "events_delta", lambda events, _horizon: real(events, HORIZON_MIN))
+
+
+@canary()
+def last_of_the_written_rows_is_lost(patch: Patch) -> None:
+    def initial_rows(self: values.ValuesTransform) -> Any:
+        rows = real(self)
+        return rows.take(np.arange(len(rows) - 1))
+
+    real = values.ValuesTransform.initial_rows
+    patch.setattr(values.ValuesTransform, "initial_rows", initial_rows)
+
+
+@canary()
+def deleted_row_of_a_table_is_not_known_to_be_gone(patch: Patch) -> None:
+    """A deletion that is the last change of its key is no different from any other text."""
+
+    def possible_distinct(args: Any) -> Any:
+        is_distinct, _ = real(args)
+        return np.ones_like(is_distinct), np.zeros_like(is_distinct)
+
+    real = logic._possible_distinct
+    patch.setattr(logic, "_possible_distinct", possible_distinct)
 
 
 # ── horizons and edges ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,12 +296,55 @@ def silence_is_decided_one_tick_early(patch: Patch) -> None:
 
 
 @canary()
+def a_session_ends_one_tick_early(patch: Patch) -> None:
+    real = session.SessionTransform.__init__
+
+    def begin(self: session.SessionTransform, rel: Any, source: Any, output: Any) -> None:
+        real(self, replace(rel, gap=rel.gap - 1), source, output)
+
+    patch.setattr(session.SessionTransform, "__init__", begin)
+
+
+@canary()
+def rows_do_not_move_to_the_earlier_session(patch: Patch) -> None:
+    real = session._Rows.changes
+    patch.setattr(session._Rows, "changes", lambda self: real(self)[:1])
+
+
+@canary()
 def range_leaves_its_first_tick_out(patch: Patch) -> None:
     def of(group: Any, by: Any, asked: Any, span: int | None) -> Any:
         return real(group, by, asked, None if span is None else span - 1)
 
     real = over_windows.RowWindows.for_rows
     patch.setattr(over_windows.RowWindows, "for_rows", staticmethod(of))
+
+
+@canary()
+def a_frame_of_rows_forgets_its_first_row(patch: Patch) -> None:
+    real = over_rows._Positions.frames
+
+    def frames(self: Any, first: int, last: int) -> Any:
+        lo, hi = real(self, first, last)
+        return np.minimum(lo + 1, hi), hi
+
+    patch.setattr(over_rows._Positions, "frames", frames)
+
+
+@canary()
+def rows_before_a_frame_are_forgotten_too_early(patch: Patch) -> None:
+    real = over_rows._GroupRows.store
+
+    def store(self: Any, table: Any) -> Any:
+        return real(self, table) if self.transform.first >= 0 else real_with(self, table)
+
+    def real_with(self: Any, table: Any) -> Any:
+        first, self.transform.first = self.transform.first, self.transform.first + 1
+        stored = real(self, table)
+        self.transform.first = first
+        return stored
+
+    patch.setattr(over_rows._GroupRows, "store", store)
 
 
 @canary()

@@ -11,11 +11,12 @@ from smile.graph.build import build_graph
 from smile.kernels import expiry
 from smile.kernels.compile import Kernels, compile_graph, materialized_name
 from smile.kernels.materialized_view import MaterializedView
+from smile.knowledge.values.json import Json
 from smile.reference.history import History
+from smile.testing.reader import CaseFile
 from tests.kernels.harness import input_batch_between
-from tests.programs.cells import Json
 from tests.programs.compare import assert_changes, assert_rows
-from tests.programs.reader import Case, cases
+from tests.programs.reader import cases, recorded_lines
 
 CASES = {case.name: case for case in cases()}
 CUTS = [(case.name, cut) for case in CASES.values() for cut in case.rows]
@@ -34,12 +35,15 @@ def kernels(program: mmpl.Program) -> Kernels:
     )
 
 
-def advance(engine: LocalEngine, program: mmpl.Program, case: Case, ends: list[int], end: bool = False) -> list[Json]:
+def advance(
+    engine: LocalEngine, program: mmpl.Program, case: CaseFile, ends: list[int], end: bool = False
+) -> list[Json]:
     """Frames that end after these numbers of lines; what the last one changed."""
     before = History.from_lines(program)
+    lines = recorded_lines(case)
     messages: list[Json] = []
     for stop in [0, *ends, *([len(case.events)] if end else [])]:
-        after = History.from_lines(program, case.events[:stop])
+        after = History.from_lines(program, lines[:stop])
         if end and stop == len(case.events) and before.events == after.events:
             after = after.with_finished_streams()
         batch = engine.advance(input_batch_between(program, before, after))

@@ -69,12 +69,15 @@ CASES = [
     Case("total sum", "SELECT SUM(v) AS x, COUNT(*) AS n, MAX(v) AS y FROM S"),
     Case("count distinct by key", "SELECT k, COUNT(DISTINCT v) AS x FROM S GROUP BY k"),
     Case("count distinct of all", "SELECT COUNT(DISTINCT v) AS x FROM S"),
+    Case("medians by key", "SELECT k, MEDIAN(v) AS x, QUANTILE(v, 0.9) AS y FROM S GROUP BY k"),
+    Case("median of all", "SELECT MEDIAN(v * 65536) AS x FROM S"),
     Case("distinct", "SELECT DISTINCT k, s FROM S"),
     Case(
         "groups of groups",
         "SELECT k, SUM(c) AS n, MAX(c) AS m FROM (SELECT k, s, COUNT(*) AS c FROM S GROUP BY k, s) AS q GROUP BY k",
     ),
     Case("group as", "SELECT k, GROUP (t, v) AS rows FROM S GROUP BY k"),
+    Case("texts by key", "SELECT k, STRING_AGG(s, ',' ORDER BY v) AS x FROM S GROUP BY k"),
     Case("count distinct of all of last", "SELECT COUNT(DISTINCT k) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
     Case("every row with the total", "SELECT t, v, x FROM S JOIN (SELECT SUM(w) AS x FROM R) AS a ON TRUE"),
     Case("not in, NULLs", "SELECT t, k FROM S WHERE NULLIF(k, 3) NOT IN (SELECT NULLIF(k, 5) FROM R WHERE w < 1000)"),
@@ -86,6 +89,8 @@ CASES = [
         "count distinct of last",
         "SELECT k, COUNT(DISTINCT v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k",
     ),
+    Case("median of last", "SELECT k, MEDIAN(v) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND) GROUP BY k"),
+    Case("median of all of last", "SELECT QUANTILE(v, 0.9) AS x FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
     Case("distinct of last", "SELECT DISTINCT k, s FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
     Case("max of all of last", "SELECT MAX(v) AS y FROM LAST(S, t, INTERVAL '{n}' SECOND)"),
     Case(
@@ -117,6 +122,18 @@ CASES = [
         "aggregate with aggregate",
         "SELECT k, x, y FROM (SELECT k, SUM(v) AS x FROM S GROUP BY k) AS a JOIN (SELECT k, SUM(w) AS y FROM "
         "R GROUP BY k) AS b USING (k)",
+    ),
+    Case(
+        "contents of a table, as its changes",
+        "SELECT k, v, s FROM (SELECT k, LATEST(v) AS v, LATEST(s) AS s FROM S GROUP BY k) AS q WHERE s IS DISTINCT FROM 's1'",
+    ),
+    Case(
+        "join with the contents of a table",
+        "SELECT u, w, v FROM R JOIN (SELECT k, v FROM (SELECT k, LATEST(v) AS v, LATEST(s) AS s FROM S GROUP BY k) AS q "
+        "WHERE s IS DISTINCT FROM 's1') AS c ON R.k = c.k",
+    ),
+    Case(
+        "join with VALUES", "SELECT t, v, name FROM S JOIN (VALUES ('s1', 'a'), ('s2', 'b')) AS q (s, name) USING (s)"
     ),
     Case("left join", "SELECT t, u, S.k, v, w FROM S LEFT JOIN R ON S.k = R.k"),
     Case(
@@ -150,6 +167,16 @@ CASES = [
     Case("as of, one history", "SELECT t, v, w FROM S ASOF JOIN R ON S.t >= R.u", behind="R"),
     Case("best", "SELECT t, k, v FROM S BEST 10 BY v DESC"),
     Case("best by key", "SELECT t, k, v FROM S BEST 3 BY v DESC PER k"),
+    Case(
+        "sessions by key",
+        "SELECT k, window_start, window_end, COUNT(*) AS n, SUM(v) AS x FROM SESSION(S PARTITION BY k, t, INTERVAL '20' "
+        "SECOND) GROUP BY k, window_start, window_end",
+    ),
+    Case(
+        "one long session",
+        "SELECT window_start, window_end, COUNT(*) AS n, MAX(v) AS x FROM SESSION(S, t, INTERVAL '5' SECOND) "
+        "GROUP BY window_start, window_end",
+    ),
     Case("silence", "SELECT t, k FROM S WHERE SILENCE(t) > INTERVAL '20' SECOND"),
     Case("silence by key", "SELECT t, k FROM S WHERE SILENCE(t PER k) > INTERVAL '{n}' SECOND"),
     Case(
@@ -159,6 +186,9 @@ CASES = [
     Case("over range", "SELECT t, k, SUM(v) OVER (ORDER BY t RANGE INTERVAL '20' SECOND PRECEDING) AS x FROM S"),
     Case("over all by key", "SELECT t, k, SUM(v) OVER (PARTITION BY k ORDER BY t) AS x FROM S"),
     Case("over all", "SELECT t, k, SUM(v) OVER (ORDER BY t) AS x FROM S"),
+    Case("rows by key", "SELECT t, k, SUM(v) OVER (PARTITION BY k ORDER BY t ROWS 3 PRECEDING) AS x FROM S"),
+    Case("rows of all", "SELECT t, MAX(v) OVER (ORDER BY t ROWS BETWEEN 5 PRECEDING AND 2 FOLLOWING) AS x FROM S"),
+    Case("lead by key", "SELECT t, k, LEAD(v, 2) OVER (PARTITION BY k ORDER BY t) AS x FROM S"),
     Case("union", "SELECT t, k FROM S UNION ALL SELECT u, k FROM R"),
     Case("merge", "SELECT t, source, k FROM MERGE((SELECT t, k, v FROM S), (SELECT u, k, w FROM R))"),
     Case("having", "SELECT k, COUNT(*) AS n FROM S GROUP BY k HAVING COUNT(*) > 8"),

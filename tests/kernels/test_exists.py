@@ -4,9 +4,10 @@ import pytest
 
 from smile.algebra.printer import print_program
 from smile.reference.history import RecordedLine
+from smile.testing.reader import CaseFile
 from tests.kernels.harness import EngineAndReference, differences
 from tests.kernels.joined import compile_text, join_differences, state_row_counts
-from tests.programs.reader import Case, cases
+from tests.programs.reader import cases, recorded_lines
 from tests.random_programs import SEED_ID, seeds
 
 KINDS = ("semi", "anti", "match")
@@ -31,8 +32,9 @@ def test_more_random_programs(seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.name in ("not-in", "unpaid-orders")], ids=lambda c: c.name)
-def test_written_programs(case: Case) -> None:
-    assert not differences(compile_text(case.program), case.events, range(1, len(case.events) + 1))
+def test_written_programs(case: CaseFile) -> None:
+    lines = recorded_lines(case)
+    assert not differences(compile_text(case.compiled.source.text), lines, range(1, len(lines) + 1))
 
 
 def order(at: int, customer: str | None) -> RecordedLine:

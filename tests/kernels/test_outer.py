@@ -8,9 +8,10 @@ import pytest
 from smile.algebra.printer import print_program
 from smile.encoding.json_changes import json_changes
 from smile.reference.history import History
+from smile.testing.reader import CaseFile
 from tests.kernels.harness import EngineAndReference, differences, input_batch_between
 from tests.kernels.joined import DoublyEquatedJoins, RandomJoins, compile_text, join_differences
-from tests.programs.reader import Case, cases
+from tests.programs.reader import cases, recorded_lines
 from tests.random_programs import SEED_ID, seeds
 
 KINDS = ("left", "right", "full")
@@ -55,8 +56,9 @@ def test_more_random_programs(seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.name == "left-join-many"], ids=lambda c: c.name)
-def test_written_programs(case: Case) -> None:
-    assert not differences(compile_text(case.program), case.events, range(1, len(case.events) + 1))
+def test_written_programs(case: CaseFile) -> None:
+    lines = recorded_lines(case)
+    assert not differences(compile_text(case.compiled.source.text), lines, range(1, len(lines) + 1))
 
 
 def test_a_pair_with_a_null_key_takes_the_place_of_the_row_without_a_match() -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 
 from smile.algebra.coercions import EXACT_CONTEXT
-from smile.algebra.mmpl import AggregateName
+from smile.algebra.mmpl import Aggregate, AggregateName
+from smile.algebra.percentiles import value_between
 from smile.algebra.types import BOOL, FLOAT, INT, INT_MAX, INT_MIN, INTERVAL, STRING, DataType, Value
 from smile.knowledge.values.aggregates import Member, aggregate
 from smile.knowledge.values.cell_knowledge import CellKnowledge
@@ -29,6 +30,9 @@ TYPES = {name: [INT, FLOAT, MONEY] for name in FUNCTIONS} | {
     "count_distinct": [INT, STRING],
     "latest": [INT, STRING],
     "earliest": [INT, STRING],
+    "percentile_cont": [FLOAT, INTERVAL],
+    "string_agg": [STRING],
+    "percentile_disc": [INT, FLOAT, MONEY],
 }
 
 
@@ -110,6 +114,14 @@ def plain(function: str, end: list[tuple[bool, Value, tuple[int, int]]], type: D
             return plain_sum(sum(map(Fraction, values), Fraction(0)), type)
         case "avg":
             return float(sum(map(Fraction, values), Fraction(0)) / len(values)) if values else None
+        case "percentile_cont":
+            middle = [sorted(values)[i] for i in ((len(values) - 1) // 2, len(values) // 2)] if values else []
+            return value_between(middle[0], middle[1], (len(values) - 1) / 2 % 1, type) if values else None
+        case "string_agg":
+            texts: list[Any] = [v for is_shown, v, _ in end if is_shown and v is not None]  # in the order of the key
+            return "".join(texts) if texts else None
+        case "percentile_disc":
+            return sorted(values)[(len(values) - 1) // 2] if values else None
     raise AssertionError(f"write here what {function} is in plain SQL, and in TYPES what it can be applied to")
 
 
@@ -146,6 +158,8 @@ def test_aggregate(function: AggregateName, overflows: bool) -> None:
 def test_all_decided_and_sealed_is_final(function: AggregateName) -> None:
     type = TYPES[function][0]
     cell, lo, hi = (Range.exactly(True), None, None) if type == BOOL else (Range.exactly(3), 0, 9)
+    if type == STRING:
+        cell, lo, hi = Range.exactly("a"), None, None
     value = NestedRow({"a": cell}) if function == "group" else cell
     members = [Member(T, value, (1, 1), (1,)), Member(F, value, (2, 1), (2,)), Member(T, value, (3, 1), (3,))]
     assert aggregate(function, members, True, lo, hi, type).is_final
@@ -184,6 +198,11 @@ def exact(*values: int, mask: Mask = T) -> list[Member]:
         ("avg", exact(1, 2), True, (None, None), "=1.5", 1.5),
         ("avg", exact(1, 2), False, (0, 10), "[0.0..10.0]", 1.5),
         ("avg", exact(1, 2) + exact(9, mask=MAYBE_HIDDEN), True, (0, 10), "[1.0..9.0]", 1.5),
+        ("percentile_disc", exact(4, 1, 9), False, (None, None), "?", 4),
+        ("percentile_disc", exact(4, 1, 9, 5), False, (0, 10), "[0..10]", 4),
+        ("percentile_disc", exact(4, 1, 9), True, (0, 10), "=4", 4),
+        ("percentile_disc", exact(4, 1, 9) + exact(7, mask=MAYBE_HIDDEN), True, (0, 10), "[1..9]", 4),
+        ("percentile_disc", exact(4, mask=MAYBE_SHOWN), True, (0, 10), "?", 4),
         ("latest", exact(80, 85), False, (None, None), "85@1/1", 85),
         ("latest", exact(80, 85), True, (None, None), "=85", 85),
         ("latest", [], True, (None, None), "=NULL", None),
@@ -200,6 +219,41 @@ def test_sum_of_ints_is_exact_beyond_64_bits() -> None:
     result = aggregate("sum", exact(*[2**63 - 1] * 5), True, None, None, INT)
     assert result.now == Decimal(5 * (2**63 - 1))
     assert isinstance(result.now, Decimal)
+
+
+def words(*texts: str | None, order: list[Range] | None = None) -> list[Member]:
+    order = order or [Range.exactly(0)] * len(texts)
+    return [Member(T, Range.exactly(x), None, (i,), (order[i],)) for i, x in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("members", "call", "expected", "now"),
+    [
+        (words("b", None, "a"), {}, "=b-a", "b-a"),
+        (words("b", None, "a", "b"), {"distinct": True}, "=a-b", "a-b"),
+        (words("b", "a", "b"), {"distinct": True, "descending": True}, "=b-a", "b-a"),
+        (
+            words("a", "b", "c", order=[Range.exactly(x) for x in (2, None, 1)]),
+            {"directions": (False,)},
+            "=c-a-b",
+            "c-a-b",
+        ),
+        (
+            words("a", "b", "c", order=[Range.exactly(x) for x in (2, None, 2)]),
+            {"directions": (True,)},
+            "=b-a-c",
+            "b-a-c",
+        ),
+        (words("a", "b", order=[Range.bottom(0, 9, now=5), Range.exactly(2)]), {"directions": (False,)}, "?", "b-a"),
+        (words(None), {}, "=NULL", None),
+    ],
+)
+def test_texts_in_one_string(members: list[Member], call: dict[str, Any], expected: str, now: str) -> None:
+    result = aggregate(
+        "string_agg", members, True, None, None, STRING, call=Aggregate("string_agg", separator="-", **call)
+    )
+    assert (result.show(), result.now) == (expected, now)
+    assert not aggregate("string_agg", members, False, None, None, STRING).is_final
 
 
 @repeatable(200)

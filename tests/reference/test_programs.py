@@ -11,31 +11,19 @@ from smile.algebra import mmpl, trees
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History
 from smile.reference.wire import change_messages, snapshot_messages
-from tests.programs.cells import Json
 from tests.programs.compare import assert_changes, assert_rows
-from tests.programs.reader import Case, analyse, cases
+from tests.programs.reader import analyse, cases, recorded_lines
+from tests.reference.shown import shown_rows
 
 CASES = {case.name: case for case in cases()}
 CUTS = [(case.name, cut) for case in CASES.values() for cut in case.rows]
 CHANGES = [(case.name, line) for case in CASES.values() for line in case.changes]
 
 
-def shown(case: Case, history: History) -> list[Json]:
-    program = case.rewritten
-    analysis = analyse(program)
-    relations = evaluate(program, analysis, history)
-    return [
-        row
-        for view in program.subscriptions
-        for row in snapshot_messages(view, analysis.relations[view], relations[view]).values()
-    ]
-
-
 @pytest.mark.parametrize(("name", "cut"), CUTS)
 def test_rows(name: str, cut: int | None) -> None:
     case = CASES[name]
-    history = History.from_lines(case.written, case.events[:cut])
-    assert_rows(case, cut, shown(case, history if cut is not None else history.with_finished_streams()))
+    assert_rows(case, cut, shown_rows(case, cut))
 
 
 @pytest.mark.parametrize(("name", "line"), CHANGES)
@@ -43,8 +31,9 @@ def test_changes(name: str, line: int) -> None:
     case = CASES[name]
     program = case.rewritten
     analysis = analyse(program)
-    before = evaluate(program, analysis, History.from_lines(program, case.events[: line - 1]))
-    history = History.from_lines(program, case.events[:line])
+    lines = recorded_lines(case)
+    before = evaluate(program, analysis, History.from_lines(program, lines[: line - 1]))
+    history = History.from_lines(program, lines[:line])
     after = evaluate(program, analysis, history)
     messages = []
     for view in program.subscriptions:

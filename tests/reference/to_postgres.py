@@ -12,7 +12,18 @@ from sqlglot import exp
 
 from smile.algebra.coercions import parse_interval
 from smile.algebra.types import INT_MIN
-from smile.lang import BestClause, CreateView, Earliest, Latest, NestedGroup, SilenceCall, StreamFunction
+from smile.lang import (
+    BestClause,
+    CreateView,
+    Earliest,
+    Latest,
+    NestedGroup,
+    Percentile,
+    PercentileCont,
+    SilenceCall,
+    StreamFunction,
+    StringAggregate,
+)
 from smile.translate.type_names import cast_target_type
 from tests.reference.postgres import name_of, type_name
 
@@ -61,7 +72,30 @@ def _respell(node: exp.Expr) -> exp.Expr:
             return exp.cast(exp.Literal.string(str(INT_MIN)), "bigint", dialect="postgres")
         case exp.DataType():
             return exp.DataType.build(type_name(cast_target_type(node, None)), dialect="postgres")
+        case Percentile():
+            return _percentile(node)
+        case StringAggregate():
+            return _string_aggregate(node)
     return node
+
+
+def _percentile(node: Percentile) -> exp.Expr:
+    kind = exp.PercentileCont if isinstance(node, PercentileCont) else exp.PercentileDisc
+    order = exp.Order(expressions=[exp.Ordered(this=node.this, desc=node.descending)])
+    return exp.WithinGroup(this=kind(this=node.fraction), expression=order)
+
+
+def _string_aggregate(node: StringAggregate) -> exp.Expr:
+    """PostgreSQL joins strings only."""
+    text: exp.Expr = exp.cast(node.this, "text", dialect="postgres")
+    ordered = node.order
+    if node.is_distinct:
+        ordered = [exp.Ordered(this=text.copy(), desc=node.descending)]
+        text = exp.Distinct(expressions=[text])
+    separator: exp.Expr = node.args["separator"]
+    if ordered:
+        separator = exp.Order(this=separator, expressions=ordered)
+    return exp.Anonymous(this="STRING_AGG", expressions=[text, separator])
 
 
 def _wrap(select: exp.Select) -> None:
@@ -107,6 +141,7 @@ def _write_out(node: exp.Expr, scope: Scope) -> None:
         _replace_aliases(node, {c for source in sources for c in source.columns})
         _pair(node, sources)
         _break_ties(node, sources)
+        _order_texts(node, sources)
         _complete(sources)
         _wrap(node)
 
@@ -126,6 +161,8 @@ def _sources(select: exp.Select, scope: Scope) -> list[Source]:
         if isinstance(node, exp.Table):
             known = scope.get(name_of(node.name))
             columns = known.columns if known else ()
+        elif isinstance(node, exp.Values):
+            known, columns = None, ()  # its alias names the columns
         else:
             columns = _outputs(node.this, scope)
             known = Known(columns, (), node.this)
@@ -206,9 +243,22 @@ def _break_ties(select: exp.Select, sources: list[Source]) -> None:
     elif group := select.args.get("group"):
         more = [e.copy() for e in group.expressions]
     else:
-        more = [exp.column(c, s.name) for s in sources if s.known for c in s.known.key]
+        more = _keys(sources)
     for expression in more:
         order.append("expressions", exp.Ordered(this=expression, desc=False, nulls_first=False))
+
+
+def _order_texts(select: exp.Select, sources: list[Source]) -> None:
+    """STRING_AGG joins texts in the order of the key, after that which it names."""
+    for node in _own(select, StringAggregate):
+        assert isinstance(node, StringAggregate)
+        if not node.is_distinct:
+            keys = [exp.Ordered(this=key, desc=False, nulls_first=False) for key in _keys(sources)]
+            node.set("order", [*node.order, *keys])
+
+
+def _keys(sources: list[Source]) -> list[exp.Expr]:
+    return [exp.column(c, s.name) for s in sources if s.known for c in s.known.key]
 
 
 # ── total relations ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,18 +308,34 @@ def _completed(source: Source, query: exp.Select, positions: list[int]) -> exp.E
     nothing = query.copy()
     nothing.set("group", None)
     nothing.set("where", exp.Where(this=exp.false()))
-    kept = [e.unalias().as_(c) for n, (e, c) in enumerate(_named(query, source)) if n not in positions]
+    group = [query.expressions[p].unalias() for p in positions]
+    kept = [
+        _with_key(e.unalias(), group, keys).as_(c)
+        for n, (e, c) in enumerate(_named(query, source))
+        if n not in positions
+    ]
     nothing.set("expressions", kept or [exp.Literal.number(1).as_("nothing")])
     _wrap(nothing)
     row = [exp.column(c, "heard" if n in positions else "nothing") for n, c in enumerate(source.columns)]
     own = exp.select("*").from_(source.node.copy())
     there = exp.select("1").from_(own.copy().subquery("there"))
     there = there.where(*(exp.column(k, "there").eq(exp.column(k, "heard")) for k in keys))
-    unheard = exp.select(*row).from_(heard.subquery("heard")).join(nothing.subquery("nothing"), join_type="cross")
+    lateral = exp.Lateral(this=nothing.subquery(), alias=exp.TableAlias(this=exp.to_identifier("nothing")))
+    unheard = exp.select(*row).from_(heard.subquery("heard")).join(lateral, join_type="cross")
     unheard = unheard.where(
         *(exp.column(k, "heard").is_(exp.null()).not_() for k in keys), exp.Exists(this=there).not_()
     )
     return exp.union(own, unheard, distinct=False).subquery(source.name)
+
+
+def _with_key(value: exp.Expr, group: list[exp.Expr], keys: list[str]) -> exp.Expr:
+    """A value of a group, with the key that was heard in place of the group's own."""
+
+    def heard(node: exp.Expr) -> exp.Expr:
+        is_key = node in group and node.find_ancestor(exp.AggFunc) is None
+        return exp.column(keys[group.index(node)], "heard") if is_key else node
+
+    return value.transform(heard)
 
 
 def _named(query: exp.Select, source: Source) -> Iterator[tuple[exp.Expr, str]]:

@@ -86,7 +86,7 @@ def test_the_deepest_views_are_compiled_and_run_on_any_engine(shape: str) -> Non
     pickle.loads(pickle.dumps(program))  # as the job of a pipeline on Spark
 
 
-@pytest.mark.parametrize("shape", DEEP)
+@pytest.mark.parametrize("shape", sorted(DEEP.keys() - {"sum", "negation"}))  # which are made shallow
 def test_deeper_views_are_refused(shape: str) -> None:
     with pytest.raises(SmileError) as refusal:
         compiled(DEEP[shape](limits.expression_depth_max * 2))

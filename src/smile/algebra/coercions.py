@@ -26,6 +26,7 @@ from smile.algebra.types import (
     Value,
     decimal_type,
 )
+from smile.horizons import is_clock_tick
 
 MICROSECONDS_PER_DAY: Final = 86_400_000_000
 EPOCH: Final = datetime(1970, 1, 1)
@@ -223,6 +224,16 @@ def literal_text(value: Value, type: DataType) -> str:
     if value is None:
         raise ValueError("NULL has no text")
     return interval_text(int(value)) if type == INTERVAL else to_text(value, type)
+
+
+def describe_tick(tick: int) -> str:
+    """For messages: the time of a tick in UTC, and its number. What cannot be a clock's tick is only a number."""
+    return f"{_timestamp_text(tick // TICKS_PER_MICROSECOND)} ({tick})" if is_clock_tick(tick) else str(tick)
+
+
+def describe_value(value: Value, type: DataType) -> str:
+    """For messages: the text of a value, and the time of a tick."""
+    return describe_tick(int(value)) if type == TIME and value is not None else literal_text(value, type)
 
 
 def to_text(value: Value, type: DataType) -> str:

@@ -11,7 +11,7 @@ from typing import Final, Literal as OneOf, Union as AnyOf
 
 from smile.algebra.coercions import interval_text
 from smile.algebra.names import name_text, names_text
-from smile.algebra.types import BYTES, DataType, Value
+from smile.algebra.types import BYTES, STRING, DataType, Value
 from smile.horizons import internal_name
 from smile.source import Span
 
@@ -101,16 +101,30 @@ class Case(Expr):
     otherwise: Expr
 
 
-AggregateName = OneOf["sum", "count", "min", "max", "avg", "latest", "earliest", "count_distinct", "group"]
+AggregateName = OneOf[
+    "sum", "count", "min", "max", "avg", "latest", "earliest", "count_distinct", "group", "percentile_cont",
+    "percentile_disc", "string_agg",
+]  # fmt: skip
+
+
+PERCENTILES: Final = ("percentile_cont", "percentile_disc")
 
 
 @dataclass(frozen=True)
 class Aggregate(Node):
-    """count without an argument counts rows. group collects `columns` of the members as a nested relation."""
+    """count without an argument counts rows. group collects `columns` of the members as a nested relation. A percentile
+    is the value at the `fraction`, from 0 to 1, of the ordered values of the argument; the greatest come first if it is
+    `descending`. string_agg joins texts with a `separator`, in the order of `columns`, each in descending order if its
+    one of the `directions` says so, and of the key. If it is `distinct`, it joins different texts, ordered."""
 
     function: AggregateName
     arg: Expr | None = None
     columns: tuple[str, ...] = ()
+    fraction: float = 0.5
+    descending: bool = False
+    separator: str = ""
+    directions: tuple[bool, ...] = ()
+    distinct: bool = False
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def line(self) -> "Line":
@@ -120,6 +134,16 @@ class Aggregate(Node):
             return ("COUNT()",)
         if self.function == "count_distinct":
             return "COUNT(DISTINCT ", self.arg, ")"
+        direction = " DESC" if self.descending else ""
+        if self.function in PERCENTILES:
+            return f"{self.function.upper()}(FLOAT '{self.fraction!r}', ", self.arg, f"{direction})"
+        if self.function == "string_agg":
+            separator = Constant(self.separator, STRING)
+            if self.distinct:
+                return "STRING_AGG(DISTINCT ", self.arg, f"{direction}, ", separator, ")"
+            names = zip(self.columns, self.directions, strict=True)
+            order = ", ".join(f"{name_text(name)}{' DESC' if descending else ''}" for name, descending in names)
+            return "STRING_AGG(", self.arg, ", ", separator, f" BY {order})" if order else ")"
         return f"{self.function.upper()}(", self.arg, ")"
 
 
@@ -150,7 +174,7 @@ class Rel(Node):
     def line(self) -> Line:
         """The line of the operator in MMPL without its first input. A relation in it is printed as an operand.
 
-        RelationRef, Imported, Merge and Union have none: they begin a relation.
+        RelationRef, Imported, Values, Merge and Union have none: they begin a relation.
         """
         raise AssertionError(type(self))
 
@@ -168,6 +192,15 @@ class Imported(Rel):
     by its name."""
 
     source: "ImportDef"
+
+
+@dataclass(frozen=True)
+class Values(Rel):
+    """Rows that the program has. They exist before any event and never change. `key` identifies them."""
+
+    columns: tuple[tuple[str, DataType], ...]
+    key: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -302,15 +335,17 @@ class Best(Rel):
 
 @dataclass(frozen=True)
 class Window(Rel):
-    """tumble and hop add window_start and window_end, aligned at 0. hop repeats a row for each window that contains it,
-    and adds window_start to the key. last has the rows of the last `size` before the horizon. `size` and `slide` are
-    intervals."""
+    """tumble and hop add window_start and window_end, aligned at `offset`. hop repeats a row for each window that
+    contains it, and adds window_start to the key. last has the rows of the last `size` before the horizon. `size`,
+    `slide` and `offset` are intervals; the offset is at least 0 and less than the slide, or than the size of a tumble.
+    """
 
     kind: OneOf["tumble", "hop", "last"]
     input: Rel
     on: str
     size: int
     slide: int | None = None
+    offset: int = 0
 
     @property
     def windows_per_row(self) -> int:
@@ -319,7 +354,22 @@ class Window(Rel):
 
     def line(self) -> Line:
         slide = "" if self.slide is None else f" SLIDE {interval_text(self.slide)}"
-        return (f"{self.kind.upper()} {name_text(self.on)}{slide} SIZE {interval_text(self.size)}",)
+        offset = f" OFFSET {interval_text(self.offset)}" if self.offset else ""
+        return (f"{self.kind.upper()} {name_text(self.on)}{slide} SIZE {interval_text(self.size)}{offset}",)
+
+
+@dataclass(frozen=True)
+class Session(Rel):
+    """Adds window_start: the tick of the first row of the session. Rows of the same `per` are in one session if each
+    comes at most `gap` after the one before it. window_start joins the key."""
+
+    input: Rel
+    tick: str
+    per: tuple[str, ...]
+    gap: int
+
+    def line(self) -> Line:
+        return (f"SESSION {name_text(self.tick)} PER {names_text(self.per)} GAP {interval_text(self.gap)}",)
 
 
 @dataclass(frozen=True)
@@ -335,6 +385,23 @@ class Over(Rel):
     def line(self) -> Line:
         range_text = "UNBOUNDED" if self.range is None else interval_text(self.range)
         over = f"OVER PER {names_text(self.per)} BY {name_text(self.by)} RANGE {range_text} ADD "
+        return over, *_assignments((n, a.line()) for n, a in self.aggregates)
+
+
+@dataclass(frozen=True)
+class OverRows(Rel):
+    """Adds aggregates over the rows of the same `per`, ordered by `by`, from `first` to `last`: positions relative to
+    the row itself, negative before it."""
+
+    input: Rel
+    per: tuple[str, ...]
+    by: str
+    first: int
+    last: int
+    aggregates: tuple[tuple[str, Aggregate], ...]
+
+    def line(self) -> Line:
+        over = f"OVER PER {names_text(self.per)} BY {name_text(self.by)} ROWS {self.first} TO {self.last} ADD "
         return over, *_assignments((n, a.line()) for n, a in self.aggregates)
 
 
@@ -378,6 +445,18 @@ class Definition(Node):
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
+CHANGE_COLUMN: Final = "change"
+"""The column of a stream of a table's changes that says what happens to the row: 'insert' or 'delete'."""
+
+KEYED_CHANGES: Final = ("insert", "update", "delete")
+"""What can happen to a row of a table with a primary key. Without a word, it is inserted or updated."""
+
+IS_KEYED_CHANGE: Final = Call(
+    "or", tuple(Call("=", (ColumnRef(CHANGE_COLUMN), Constant(change, STRING))) for change in KEYED_CHANGES)
+)
+"""A check of the stream of a table with a primary key: it has no other column `change`."""
+
+
 @dataclass(frozen=True)
 class StreamDef(Definition):
     """A stream, keyed by `tick`. Events that make a check false are rejected; NULL passes, as in SQL. No two events
@@ -388,6 +467,12 @@ class StreamDef(Definition):
     `many_origins`: several brokers publish to it. The rows of each origin are read as they come, so rows may lie above
     the stream's horizon, which is the least of its origins'. Its rows do not come in tick order. `home` is the broker
     that decides who its origins are; None if this broker does.
+
+    `is_table`: its events are the changes of a table. The column `change` says whether a row is inserted or deleted,
+    the others are the row. Filters of subscriptions can consult the contents of the table.
+
+    `channel`: the key columns of a global stream. Its events come from all producers in the network; None if the stream
+    is no global one. Published events are logged under its name; whoever reads it reads a global import.
     """
 
     tick: str
@@ -398,6 +483,12 @@ class StreamDef(Definition):
     unique: tuple[tuple[str, ...], ...] = ()
     many_origins: bool = False
     home: str | None = None
+    is_table: bool = False
+    channel: tuple[str, ...] | None = None
+
+    @property
+    def is_global(self) -> bool:
+        return self.channel is not None
 
 
 @dataclass(frozen=True)
@@ -408,9 +499,35 @@ class ViewDef(Definition):
     shared: bool = False
 
 
+ALL_PRODUCERS = ""
+"""Instead of the name of a broker: the import is fed by whoever publishes the global stream."""
+
+
+_CONSUMER = ".global"
+
+
+def consumer_name(stream: str, digest: str) -> str:
+    """The name of what this broker receives of a global stream for its views."""
+    return f"{stream}{_CONSUMER}" + (f".{digest}" if digest else "")
+
+
+def is_consumer_name(name: str) -> bool:
+    return _CONSUMER in name
+
+
+@dataclass(frozen=True)
+class Advertisement(Definition):
+    """A producer of a global stream at this broker: the events that it publishes satisfy `condition`, which is about
+    key columns only."""
+
+    relation: str
+    condition: Expr
+
+
 @dataclass(frozen=True)
 class ImportDef(Definition):
-    """A relation of another broker, with the rows that satisfy `condition`.
+    """A relation of another broker, with the rows that satisfy `condition`. If `broker` is `ALL_PRODUCERS`, it is a
+    global stream.
 
     `definition` is the part of the other broker's program that defines the relation; None until it is resolved with a
     recorded type. `edition` counts the definitions and histories that the import has had at this broker.
@@ -429,6 +546,10 @@ class ImportDef(Definition):
         return self.broker, *self.other_brokers
 
     @property
+    def is_global(self) -> bool:
+        return self.broker == ALL_PRODUCERS
+
+    @property
     def exporting_program(self) -> "Program":
         """The program in which the relation is defined, with the condition."""
         assert self.definition is not None, f"{self.name} is not resolved"
@@ -442,14 +563,14 @@ class ImportDef(Definition):
         """The relation in `exporting_program`."""
         return self.relation if self.condition is None or self.stream is not None else f"{self.relation} selected"
 
-    @property
+    @cached_property
     def stream(self) -> "StreamDef | None":
         """The stream that is imported, as this broker's log has it; None if a view is imported. The ticks come from
         elsewhere, as those of a publisher-timed stream do."""
         stream = self.passed_on_stream
         return None if stream is None else replace(stream, name=self.input_name, publisher_timed=True)
 
-    @property
+    @cached_property
     def passed_on_stream(self) -> "StreamDef | None":
         """The stream that is imported, as this broker exports it again: as it is defined at its home, with the
         condition."""
@@ -515,6 +636,15 @@ class ImportDef(Definition):
 
 
 @dataclass(frozen=True)
+class RepublisherHistory(Node):
+    """The events of a republisher of the last `ticks` stay in the log."""
+
+    relation: str
+    ticks: int
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
 class Program(Node):
     """After `check_program` or `translate`, each view refers only to views before it, and all imports are resolved."""
 
@@ -522,6 +652,13 @@ class Program(Node):
     views: tuple[ViewDef, ...]
     subscriptions: tuple[str, ...]
     imports: tuple[ImportDef, ...] = ()
+    advertisements: tuple[Advertisement, ...] = ()
+    histories: tuple[RepublisherHistory, ...] = ()
+
+    @property
+    def republishers(self) -> tuple[ImportDef, ...]:
+        """The global imports that the program names: this broker makes them available to others."""
+        return tuple(i for i in self.imports if i.is_global and not is_consumer_name(i.name))
 
     @cached_property
     def input_streams(self) -> tuple[StreamDef, ...]:

@@ -3,7 +3,9 @@
 Every node has the span of its text. The span of an operator is its own line, without its input.
 """
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal as OneOf, cast
 
@@ -26,7 +28,9 @@ Aggregates = tuple[tuple[str, mmpl.Aggregate], ...]
 Operator = Callable[[mmpl.Rel], mmpl.Rel]
 
 _JOIN_KINDS: Final = {text: kind for kind, text in mmpl.JOIN_KEYWORDS.items()}
-_OPERATORS: Final = {node.__name__.lower(): node for node in mmpl.Rel.__subclasses__()}
+_OPERATORS: Final = {
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.__name__).lower(): node for node in mmpl.Rel.__subclasses__()
+}
 
 
 # ── values and types ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -106,7 +110,15 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
             tuple(s for s in statements if isinstance(s, mmpl.ViewDef)),
             tuple(name for s in statements if isinstance(s, tuple) for name in s),
             tuple(s for s in statements if isinstance(s, mmpl.ImportDef)),
+            tuple(s for s in statements if isinstance(s, mmpl.Advertisement)),
+            tuple(s for s in statements if isinstance(s, mmpl.RepublisherHistory)),
         )
+
+    def history(self, span: Span, relation: str, ticks: int) -> mmpl.RepublisherHistory:
+        return mmpl.RepublisherHistory(relation, ticks, span=span)
+
+    def advertisement(self, span: Span, relation: str, condition: mmpl.Expr, name: str) -> mmpl.Advertisement:
+        return mmpl.Advertisement(name, relation, condition, span=span)
 
     def import_(
         self,
@@ -136,6 +148,8 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         many_origins: tuple[()] | None,
         home: str | None,
         whole_commits: tuple[()] | None,
+        is_table: tuple[()] | None,
+        channel: tuple[str, ...] | None,
         *constraints: mmpl.Expr | tuple[str, ...],
     ) -> mmpl.StreamDef:
         if tick[1] != types.TIME:
@@ -143,8 +157,12 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         checks = tuple(c for c in constraints if isinstance(c, mmpl.Expr))
         unique = tuple(c for c in constraints if isinstance(c, tuple))
         options = (publisher_timed is not None, whole_commits is not None)
-        many = many_origins is not None
-        return mmpl.StreamDef(name, tick[0], columns or (), checks, *options, unique, many, home, span=span)
+        stream = mmpl.StreamDef(name, tick[0], columns or (), checks, *options, unique, span=span)
+        many, is_table_ = many_origins is not None, is_table is not None
+        return replace(stream, many_origins=many, home=home, is_table=is_table_, channel=channel)
+
+    def channel(self, _span: Span, columns: tuple[str, ...]) -> tuple[str, ...]:
+        return columns
 
     def unique(self, _span: Span, *columns: str) -> tuple[str, ...]:
         return columns
@@ -184,6 +202,15 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
 
     def union(self, span: Span, inputs: tuple[mmpl.Rel, ...]) -> mmpl.Rel:
         return mmpl.Union(inputs, span=span)
+
+    def values(self, span: Span, columns: Fields, key: Names, *rows: tuple[mmpl.Expr, ...]) -> mmpl.Rel:
+        """The types of the constants are those of the columns."""
+        for row in rows:
+            for cell, (name, data) in zip(row, columns, strict=False):
+                if not isinstance(cell, mmpl.Constant) or cell.type != data:
+                    raise error("E031", f"expected a constant of type {data} for {name}", cell.span)
+        values = tuple(tuple(cell.value for cell in row if isinstance(cell, mmpl.Constant)) for row in rows)
+        return mmpl.Values(columns, key, values, span=span)
 
     def extend(self, span: Span, *assignments: tuple[str, mmpl.Expr]) -> Operator:
         return lambda rel: mmpl.Extend(rel, assignments, span=span)
@@ -225,17 +252,20 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
     def descending(self, _span: Span, expr: mmpl.Expr) -> tuple[mmpl.Expr, bool]:
         return expr, True
 
-    def tumble(self, span: Span, on: str, size: int) -> Operator:
-        return lambda rel: mmpl.Window("tumble", rel, on, size, span=span)
+    def tumble(self, span: Span, on: str, size: int, offset: int | None) -> Operator:
+        return lambda rel: mmpl.Window("tumble", rel, on, size, offset=offset or 0, span=span)
 
-    def hop(self, span: Span, on: str, slide: int, size: int) -> Operator:
-        return lambda rel: mmpl.Window("hop", rel, on, size, slide, span=span)
+    def hop(self, span: Span, on: str, slide: int, size: int, offset: int | None) -> Operator:
+        return lambda rel: mmpl.Window("hop", rel, on, size, slide, offset or 0, span=span)
 
     def last(self, span: Span, on: str, size: int) -> Operator:
         return lambda rel: mmpl.Window("last", rel, on, size, span=span)
 
     def number(self, span: Span, text: str) -> int:
         return _parse_count(text, span)
+
+    def negative_number(self, span: Span, text: str) -> int:
+        return _parse_count(f"-{text}", span)
 
     def unbounded(self, _span: Span) -> None:
         return None
@@ -251,6 +281,32 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
 
     def group(self, span: Span, columns: Names) -> mmpl.Aggregate:
         return mmpl.Aggregate("group", columns=columns, span=span)
+
+    def percentile_aggregate(
+        self, span: Span, words: tuple[Token], text: str, order: tuple[mmpl.Expr, bool]
+    ) -> mmpl.Aggregate:
+        fraction, (arg, descending) = _parse_constant(text, types.FLOAT, span).value, order
+        if not isinstance(fraction, float) or not 0 <= fraction <= 1:
+            raise error("E033", f"{words[0]} takes a fraction from 0 to 1, not {text}", span)
+        function = cast(mmpl.AggregateName, words[0].lower())
+        return mmpl.Aggregate(function, arg, fraction=fraction, descending=descending, span=span)
+
+    def distinct_string_aggregate(self, span: Span, order: tuple[mmpl.Expr, bool], separator: str) -> mmpl.Aggregate:
+        arg, descending = order
+        return mmpl.Aggregate("string_agg", arg, descending=descending, separator=separator, distinct=True, span=span)
+
+    def string_aggregate(
+        self, span: Span, arg: mmpl.Expr, separator: str, *order: tuple[str, bool] | None
+    ) -> mmpl.Aggregate:
+        columns = [part for part in order if part is not None]
+        names, directions = tuple(name for name, _ in columns), tuple(descending for _, descending in columns)
+        return mmpl.Aggregate("string_agg", arg, names, separator=separator, directions=directions, span=span)
+
+    def ascending_column(self, _span: Span, name: str) -> tuple[str, bool]:
+        return name, False
+
+    def descending_column(self, _span: Span, name: str) -> tuple[str, bool]:
+        return name, True
 
     # expressions
 

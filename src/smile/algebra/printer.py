@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from smile.algebra import mmpl, trees
-from smile.algebra.coercions import literal_text
-from smile.algebra.names import name_text
+from smile.algebra.coercions import interval_text, literal_text
+from smile.algebra.names import name_text, names_text
 from smile.algebra.types import BOOL, INT, INTERVAL, NULL, STRING, DataType
 
 
@@ -58,6 +58,8 @@ _POSTFIX: Final = {"is null": "IS NULL", "is not null": "IS NOT NULL"}
 def print_program(program: mmpl.Program) -> str:
     statements = [_import(i) for i in program.imports]
     statements += [_stream(s) for s in program.streams] + [_view(v) for v in program.views]
+    statements += [_advertisement(a) for a in program.advertisements]
+    statements += [[f"HISTORY {name_text(h.relation)} {interval_text(h.ticks)}"] for h in program.histories]
     if program.subscriptions:
         statements.append(["SUBSCRIBE ", ", ".join(map(name_text, program.subscriptions))])
     return "\n".join(_render([*statement, ";\n"]) for statement in statements)
@@ -136,10 +138,19 @@ def _stream(stream: mmpl.StreamDef) -> list[_Piece]:
         pieces.append(f" HOME {name_text(stream.home)}")
     if stream.whole_commits:
         pieces.append(" COMMITS WHOLE")
+    if stream.is_table:
+        pieces.append(" CHANGES TABLE")
+    if stream.channel is not None:
+        pieces.append(f" CHANNEL {names_text(stream.channel)}")
     pieces += [f"\n  UNIQUE {{{', '.join(map(name_text, columns))}}}" for columns in stream.unique]
     for check in stream.checks:
         pieces += ["\n  CHECK ", _ExpressionPiece(check)]
     return pieces
+
+
+def _advertisement(advertised: mmpl.Advertisement) -> list[_Piece]:
+    condition = _ExpressionPiece(advertised.condition)
+    return [f"ADVERTISE {name_text(advertised.relation)} WHERE ", condition, f" AS {name_text(advertised.name)}"]
 
 
 def _view(view: mmpl.ViewDef) -> list[_Piece]:
@@ -158,20 +169,36 @@ def _new_line(indent: int) -> str:
 
 def _pipeline(rel: mmpl.Rel, indent: int) -> list[_Piece]:
     operators: list[list[_Piece]] = []
-    while not isinstance(rel, mmpl.RelationRef | mmpl.Imported | mmpl.Merge | mmpl.Union):
+    while not isinstance(rel, _Head):
         operators.append([_new_line(indent), *_operator(rel, indent)])
         rel = trees.inputs_of(rel)[0]
     return [piece for part in (_head(rel, indent), *reversed(operators)) for piece in part]
 
 
-def _head(rel: mmpl.RelationRef | mmpl.Imported | mmpl.Merge | mmpl.Union, indent: int) -> list[_Piece]:
+_Head = mmpl.RelationRef | mmpl.Imported | mmpl.Values | mmpl.Merge | mmpl.Union
+"""What begins a relation."""
+
+
+def _head(rel: _Head, indent: int) -> list[_Piece]:
     if isinstance(rel, mmpl.RelationRef):
         return [name_text(rel.name)]
     if isinstance(rel, mmpl.Imported):
         return _import_source(rel.source)
+    if isinstance(rel, mmpl.Values):
+        return _values(rel, indent)
     keyword = "MERGE" if isinstance(rel, mmpl.Merge) else "UNION"
     inputs = _separate(([_new_line(indent + 1), _RelationPiece(i, indent + 1)] for i in rel.inputs), ",")
     return [f"{keyword} {{", *inputs, _new_line(indent), "}"]
+
+
+def _values(rel: mmpl.Values, indent: int) -> list[_Piece]:
+    types = [data for _, data in rel.columns]
+    rows = (
+        ", ".join(_constant(mmpl.Constant(value, data)) for value, data in zip(row, types, strict=True))
+        for row in rel.rows
+    )
+    lines = _separate(([f"{_new_line(indent + 1)}({row})"] for row in rows), ",")
+    return [f"VALUES {{{_fields(rel.columns)}}} KEY {names_text(rel.key)} {{", *lines, _new_line(indent), "}"]
 
 
 def _operator(rel: mmpl.Rel, indent: int) -> list[_Piece]:

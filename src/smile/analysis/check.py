@@ -7,7 +7,8 @@ from smile import limits
 from smile.algebra import mmpl, trees
 from smile.algebra.dependencies import topological_order
 from smile.algebra.functions.catalogue import expect_type
-from smile.algebra.types import BOOL
+from smile.algebra.types import BOOL, STRING
+from smile.analysis.global_streams import check_registry
 from smile.analysis.headings import Headings
 from smile.analysis.imports import check_import, find_name_clashes
 from smile.errors import Diagnostic, SmileError, did_you_mean, error
@@ -44,6 +45,12 @@ def check_program(program: mmpl.Program) -> mmpl.Program:
 
     order = topological_order(reads, report_cycle)
     _check_bodies(program, [views[n] for n in order], broken, problems)
+    republishers = {import_.name for import_ in program.republishers}
+    for history in program.histories:
+        if history.relation not in republishers:
+            problems.append(Diagnostic("E021", f"there is no republisher {history.relation}", history.span))
+    if not problems:
+        problems += check_registry(program)
     for name in program.subscriptions:
         if name not in relations:
             problems += error("E021", f"there is no view {name}", None, did_you_mean(name, relations)).diagnostics
@@ -83,6 +90,20 @@ def check_stream_options(stream: mmpl.StreamDef, span: Span | None) -> None:
     if stream.unique:
         hint = "One broker enforces UNIQUE. Give each broker a stream of its own, and MERGE them."
         raise error("E049", f"{stream.name} has many origins, so it cannot have UNIQUE columns", span, hint)
+
+
+def check_table_stream(stream: mmpl.StreamDef) -> None:
+    """E144 if a stream of a table's changes does not say which rows are inserted and which are deleted."""
+    if not stream.is_table:
+        return
+    columns = dict(stream.columns)
+    if columns.get(mmpl.CHANGE_COLUMN) != STRING:
+        message = f"{stream.name} has the changes of a table, but no column {mmpl.CHANGE_COLUMN} of type string"
+        hint = f"Add {mmpl.CHANGE_COLUMN} STRING NOT NULL. Its values are 'insert' and 'delete'."
+        raise error("E144", message, stream.span, hint)
+    nested = [name for name, data in columns.items() if not data.is_ordered]
+    if nested:
+        raise error("E144", f"rows of a table cannot be compared by {nested[0]}", stream.span)
 
 
 def check_operator_count(rel: mmpl.Rel, span: Span | None) -> None:
@@ -126,6 +147,7 @@ def _check_bodies(
     for stream in program.streams:
         try:
             check_stream_options(stream, stream.span)
+            check_table_stream(stream)
             for check in stream.checks:
                 expect_type(check, BOOL, headings.relations[stream.name].columns)
         except SmileError as problem:

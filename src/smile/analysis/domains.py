@@ -11,7 +11,7 @@ narrower: they count ticks, and knowledge is never bounded by counting.
 
 from functools import lru_cache
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading
 from smile.analysis.type_analysis import TypeAnalysis, exporting_analysis
 from smile.knowledge.column_values import column_limits, column_values
@@ -51,7 +51,8 @@ class Domains:
     def expression_bottom(self, expr: mmpl.Expr, rel: mmpl.Rel) -> CellKnowledge:
         """The bottom of an expression over rows of `rel`."""
         columns = self.relation_type(rel).columns
-        return expression_knowledge(expr, self.bottom_row(rel), self.heading_of(rel).columns, column_limits(columns))
+        limits = column_limits({c: columns[c] for c in trees.columns_in(expr)})
+        return expression_knowledge(expr, self.bottom_row(rel), self.heading_of(rel).columns, limits)
 
     def named_bottom_row(self, ref: mmpl.RelationRef) -> BottomRow:
         if ref.name in self.bodies:

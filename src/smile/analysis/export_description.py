@@ -1,15 +1,16 @@
 """Export descriptions: what a broker that imports a relation records about it.
 
-A description has the definition of the relation: the part of the exporting program that it depends on, as MMPL.
-Everything else follows from it by the same analysis as at the exporting broker: heading, monotonic type, domains,
-seals, default rows. The description also has the type that the exporting broker inferred. An importing broker that
-infers another one, because it runs another version of SMILE, refuses the import.
+A description has the definition of the relation: the part of the exporting program that it depends on, as MMPL; that of
+a table also has a view with its rows. Everything else follows from it by the same analysis as at the exporting broker:
+heading, monotonic type, domains, seals, default rows. The description also has the type that the exporting broker
+inferred. An importing broker that infers another one, because it runs another version of SMILE, refuses the import.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from smile.algebra import mmpl
@@ -26,32 +27,51 @@ FORMAT: Final = 1
 
 Json = dict[str, Any]
 
+TableRows = Mapping[str, mmpl.Rel]
+"""The rows of each table of a program, as they follow from the stream of its changes."""
 
-def describe_export(program: mmpl.Program, relation: str) -> Json:
+NO_TABLES: Final[TableRows] = MappingProxyType({})
+
+
+def describe_export(program: mmpl.Program, relation: str, tables: TableRows = NO_TABLES) -> Json:
     """The description of a relation of a program. The program must be the one that runs, after all rewrites."""
-    definition = export_definition(program, relation)
+    definition = export_definition(program, relation, tables)
     text = print_program(definition)
+    is_stream = relation in {s.name for s in definition.input_streams}
     return {
         "format": FORMAT,
-        "kind": "view" if relation not in {s.name for s in definition.input_streams} else "stream",
+        "kind": "table" if relation in tables else "stream" if is_stream else "view",
         "definition": text,
         "digest": _text_digest(text),
         "type": describe_type(TypeAnalysis(definition).relations[relation]),
     }
 
 
-def describe_exports(program: mmpl.Program, relations: Iterable[str]) -> dict[str, Json]:
-    return {relation: describe_export(program, relation) for relation in relations}
+def describe_exports(program: mmpl.Program, relations: Iterable[str], tables: TableRows = NO_TABLES) -> dict[str, Json]:
+    return {relation: describe_export(program, relation, tables) for relation in relations}
 
 
-def export_definition(program: mmpl.Program, relation: str) -> mmpl.Program:
+def rows_name(table: str) -> str:
+    """The view with the rows of a table, in its definition. No relation of a SmileSQL program has such a name without
+    quotes."""
+    return f"{table} rows"
+
+
+def export_definition(program: mmpl.Program, relation: str, tables: TableRows = NO_TABLES) -> mmpl.Program:
     """The part of a program that defines a relation. An imported stream is the stream itself, wherever it came from. A
-    stream with many origins is defined alike by all its hosts."""
+    stream with many origins is defined alike by all its hosts. A table without a stream is static."""
+    views: tuple[mmpl.ViewDef, ...] = ()
+    if relation in tables:
+        views = (mmpl.ViewDef(rows_name(relation), tables[relation]),)
+        if all(stream.name != relation for stream in program.input_streams):
+            views = (*views, mmpl.ViewDef(relation, mmpl.RelationRef(rows_name(relation))))
+            return mmpl.Program((), views, (relation,))
     for import_ in program.imports:
         if import_.name == relation and (stream := import_.passed_on_stream) is not None:
-            return mmpl.Program((stream,), (), (relation,))
+            return mmpl.Program((stream,), views, (relation,))
     part = subprogram(program, relation)
-    return replace(part, streams=tuple(replace(stream, home=None) for stream in part.streams))
+    streams = tuple(replace(stream, home=None) for stream in part.streams)
+    return replace(part, streams=streams, views=(*part.views, *views))
 
 
 def definition_digest(definition: mmpl.Program) -> str:
@@ -76,7 +96,7 @@ def read_definition(description: Any, relation: str) -> mmpl.Program:
         definition = check_program(parse_program(Source(relation, text)))
         types = TypeAnalysis(definition).relations
     except SmileError as problem:
-        raise _wrong_description(relation, str(problem)) from None
+        raise _wrong_description(relation, problem.message) from None
     if relation not in types:
         raise _wrong_description(relation, "its definition defines other relations")
     if json.loads(json.dumps(describe_type(types[relation]))) != description.get("type"):

@@ -50,8 +50,10 @@ def _check_condition(condition: mmpl.Expr, import_: mmpl.ImportDef, analysis: Ty
     expect_type(condition, BOOL, type_.heading.columns)
     stream = import_.stream
     if stream is not None:
-        sets = narrow_sets({}, trees.conjunction(stream.checks), stream_types(stream), or_null=True)
-        if sets is None or not all(values.has_values for values in sets.values()):
+        # A check passes where it is NULL. The condition is the last one, and must be true.
+        types, (*checks, _) = stream_types(stream), stream.checks
+        sets = narrow_sets({}, trees.conjunction(checks), types, or_null=True) if checks else {}
+        if sets is None or narrow_sets(sets, condition, types) is None:
             message = f"no event of {import_.relation} satisfies the condition: its checks exclude it"
             raise error("E048", message, condition.span or import_.span)
 

@@ -3,15 +3,58 @@ program."""
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from smile.algebra import mmpl
+from smile.algebra.dependencies import subprogram
 from smile.analysis.export_description import read_definition
-from smile.errors import SmileError, did_you_mean, error
+from smile.errors import Diagnostic, SmileError, did_you_mean, error
 
 RecordedTypes = Mapping[str, Mapping[str, Any]]
 """Broker → relation → export description."""
+
+
+@dataclass(frozen=True)
+class MissingImport:
+    """An import of which no type is recorded. Each of its brokers may describe the relation."""
+
+    relation: str
+    brokers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.relation} from {' or '.join(self.brokers)}"
+
+
+@dataclass(frozen=True)
+class BrokenRelation:
+    """A relation with an error that was seen when the types of `imports` became known."""
+
+    problem: Diagnostic
+    imports: tuple[MissingImport, ...]
+
+
+def leave_out_missing(
+    program: mmpl.Program, recorded: RecordedTypes
+) -> tuple[mmpl.Program, Mapping[str, tuple[MissingImport, ...]]]:
+    """The program without imports that have no recorded types and without what depends on them; and what was left out,
+    each with the missing imports that it needs."""
+    missing = {
+        i.name: MissingImport(i.relation, i.brokers)
+        for i in program.imports
+        if i.definition is None and not any(i.relation in recorded.get(broker, {}) for broker in i.brokers)
+    }
+    left_out = {}
+    for name in (*missing, *(view.name for view in program.views)):
+        needed = tuple(missing[i.name] for i in subprogram(program, name).imports if i.name in missing)
+        if needed:
+            left_out[name] = needed
+    subscriptions = tuple(name for name in program.subscriptions if name not in left_out)
+    # Without subscriptions, all views would be maintained.
+    is_any_view_needed = bool(subscriptions) or not program.subscriptions
+    views = tuple(v for v in program.views if v.name not in left_out and is_any_view_needed)
+    imports = tuple(i for i in program.imports if i.name not in left_out)
+    return replace(program, views=views, subscriptions=subscriptions, imports=imports), left_out
 
 
 def resolve_imports(program: mmpl.Program, recorded: RecordedTypes) -> mmpl.Program:

@@ -58,15 +58,25 @@ def _open_range(column: str, data: DataType) -> Interval | None:
 
 
 class TypeAnalysis:
-    """The types of all relational expressions of one program. Each is computed once."""
+    """The types of all relational expressions of one program. Each is computed once. `headings` are those of the
+    program, if they are known."""
 
-    def __init__(self, program: mmpl.Program) -> None:
-        self.headings = Headings.from_program(program)
-        self.relations = {s.name: stream_type(s) for s in program.input_streams}
-        self.bodies = {v.name: v.body for v in program.all_views}
+    def __init__(self, program: mmpl.Program, headings: Headings | None = None) -> None:
+        self.headings = Headings.from_program(program) if headings is None else headings
+        self.relations: dict[str, RelationType] = {}
+        self.bodies: dict[str, mmpl.Rel] = {}
         self._types: dict[mmpl.Rel, RelationType] = {}
+        self.add_definitions(program)
+
+    def add_definitions(self, program: mmpl.Program) -> None:
+        """Adds the streams and views that the program has more than before."""
+        for stream in program.input_streams:
+            if stream.name not in self.relations:
+                self.relations[stream.name] = stream_type(stream)
         for view in program.all_views:
-            self.relations[view.name] = self.relation_type(view.body)
+            if view.name not in self.relations:
+                self.bodies[view.name] = view.body
+                self.relations[view.name] = self.relation_type(view.body)
 
     def heading_of(self, rel: mmpl.Rel) -> Heading:
         return self.headings.heading_of(rel)
@@ -78,6 +88,8 @@ class TypeAnalysis:
             relation_type = operator.relation_type(rel, self)
             if relation_type.displacement is not None and not operator.keeps_displacement:
                 relation_type = replace(relation_type, displacement=None)
+            if relation_type.sessions is not None and not operator.keeps_sessions:
+                relation_type = replace(relation_type, sessions=None)
             self._types[rel] = relation_type
         return relation_type
 

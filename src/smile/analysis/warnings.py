@@ -1,12 +1,16 @@
 """Warnings about a program: state that can only grow, predicates that the types alone decide, and expressions that cost
 much for each event."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
 
 from smile import limits
 from smile.algebra import mmpl, trees
 from smile.algebra.arrow_types import stream_types
 from smile.algebra.printer import print_expression
+from smile.analysis.global_streams import latest_name
 from smile.analysis.state_analysis import StateAnalysis
 from smile.analysis.type_analysis import TypeAnalysis
 from smile.errors import Diagnostic
@@ -19,9 +23,13 @@ def program_warnings(program: mmpl.Program, analysis: TypeAnalysis) -> tuple[Dia
     diagnostics: list[Diagnostic] = []
     for stream in program.input_streams:
         diagnostics += _contradictory_checks(stream)
-    for view in program.views:
+    # The latest state of a republisher grows with the channels, and with nothing else.
+    caches = {latest_name(import_.name) for import_ in program.republishers}
+    written_names = _written_columns(program) | _written_readers(program)
+    for view in (view for view in program.views if view.name not in caches):
         for node in trees.walk(view.body):
-            diagnostics += _unbounded_state(view, node, state_analysis)
+            for warning in _unbounded_state(view, node, state_analysis):
+                diagnostics.append(_with_written_names(warning, written_names))
             diagnostics += _many_windows(view, node)
             diagnostics += _compared_pairs(view, node, analysis)
             if isinstance(node, mmpl.Restrict):
@@ -44,13 +52,64 @@ def _unbounded_state(view: mmpl.ViewDef, node: mmpl.Rel, state_analysis: StateAn
     for retention in state_analysis.state_of(node):
         if retention.unbounded is not None:
             unbounded = retention.unbounded
+            remedy = _period_remedy(node, unbounded.column) or unbounded.remedy
             yield Diagnostic(
                 "W001",
                 f"{view.name} keeps {retention.description} for good, one more for every new {unbounded.column}: "
                 f"{unbounded.reason}",
                 node.span or view.span,
-                f"{unbounded.remedy}, and the state can be dropped.",
+                f"{remedy}, and the state can be dropped.",
             )
+
+
+def _period_remedy(node: mmpl.Rel, column: str) -> str | None:
+    """What to write if groups are by a text or a field of a time: only DATE_TRUNC and dates say when it is over."""
+    for rel in trees.walk(node):
+        if isinstance(rel, mmpl.Extend):
+            match dict(rel.assignments).get(column):
+                case mmpl.Call(function) if function == "to_char" or function.startswith("extract_"):
+                    return "Group by DATE_TRUNC('day', t), or another period of the tick, as well"
+    return None
+
+
+def _written_readers(program: mmpl.Program) -> dict[str, str]:
+    """For each view that a rewrite rule made, the first view of the program that reads it."""
+    readers: dict[str, str] = {}
+    for view in reversed(program.views):  # a view comes after those that it reads
+        name = readers.get(view.name, "") if view.shared else view.name
+        for node in trees.walk(view.body):
+            if isinstance(node, mmpl.RelationRef):
+                readers[node.name] = name
+    return {v.name: readers[v.name] for v in program.views if v.shared and readers.get(v.name)}
+
+
+def _written_columns(program: mmpl.Program) -> dict[str, str]:
+    """What the pairs of columns `c IS NULL` and `COALESCE(c, …)` stand for, by which groups are joined: the first for
+    nothing, the second for c."""
+    written: dict[str, str] = {}
+    renamed: dict[str, str] = {}
+    for node in (n for view in program.views for n in trees.walk(view.body)):
+        if isinstance(node, mmpl.Rename):
+            renamed |= {new: old for old, new in node.pairs}
+        elif isinstance(node, mmpl.Extend):
+            calls = [(name, e) for name, e in node.assignments if isinstance(e, mmpl.Call)]
+            for (flag, is_null), (value, coalesced) in pairwise(calls):
+                pair = (is_null.function, coalesced.function)
+                if pair == ("is null", "coalesce") and is_null.args[0] == coalesced.args[0]:
+                    column = is_null.args[0]
+                    written |= {flag: "", value: column.name} if isinstance(column, mmpl.ColumnRef) else {}
+    return written | {new: written[old] for new, old in renamed.items() if old in written}
+
+
+def _with_written_names(warning: Diagnostic, names: Mapping[str, str]) -> Diagnostic:
+    def written(text: str) -> str:
+        for name, replacement in names.items():
+            text = re.sub(
+                rf"\b{re.escape(name)}\b{'' if replacement else '(, )?'}", replacement.replace("\\", r"\\"), text
+            )
+        return re.sub(r"\((\w+)\)", r"\1", text)
+
+    return replace(warning, message=written(warning.message), hint=written(warning.hint or "") or None)
 
 
 def _many_windows(view: mmpl.ViewDef, node: mmpl.Rel) -> Iterator[Diagnostic]:

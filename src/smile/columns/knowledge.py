@@ -5,7 +5,7 @@ Columns whose cells are all exact are plain `ValueColumn`s. The kind of a column
 its data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -177,6 +177,9 @@ class ObjectColumn:
 
 
 KnowledgeColumn = ValueColumn | RangeColumn | MaskColumn | LatestColumn | ObjectColumn
+COLUMN_CLASSES: Mapping[ColumnKind, type] = {
+    "exact": ValueColumn, "range": RangeColumn, "mask": MaskColumn, "latest": LatestColumn, "object": ObjectColumn
+}  # fmt: skip
 C = TypeVar("C", ValueColumn, RangeColumn, MaskColumn, LatestColumn, ObjectColumn)
 
 
@@ -275,6 +278,7 @@ def concat(parts: Sequence[C]) -> C:
     first = parts[0]
     if len(parts) == 1:
         return first
+    assert all(type(p) is type(first) for p in parts), [type(p).__name__ for p in parts]
     if isinstance(first, ValueColumn):
         return v.concat(parts)
     if isinstance(first, RangeColumn):

@@ -1,28 +1,34 @@
-"""Converts columns of Arrow tables to the columns of a stream. Each value is converted exactly, or refused."""
+"""Converts columns of Arrow tables to the columns of a stream. Each value is converted exactly, or refused.
+
+What JSON takes is taken here too, with the same meaning: text in a column of numbers or times, and floats in columns of
+whole numbers if they are whole. Timestamps of any unit are times and ticks; without a time zone they are in UTC.
+"""
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
-from smile.algebra.types import TICK_MAX, DataType
+from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, describe_tick
+from smile.algebra.types import TICK_MAX, TICKS_PER_MICROSECOND, DataType, Value
 from smile.decoding.stream_schema import StreamSchema
+from smile.decoding.values import INTEGER_TYPES, WHOLE_FLOAT_MAX, parse_number, parse_text, whole_number
 from smile.errors import SmileError, did_you_mean, error
 
+_TEXT: Final = (types.is_string, types.is_large_string, types.is_string_view)
 _ARROW_KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "bool": (types.is_boolean,),
-    "int": (types.is_integer,),
-    "float": (types.is_floating, types.is_integer),
-    "decimal": (types.is_decimal, types.is_integer),
-    "string": (types.is_string, types.is_large_string, types.is_string_view),
-    "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view),
-    "time": (types.is_integer,),
-    "interval": (types.is_integer,),
-    "timestamp": (types.is_timestamp, types.is_integer),
-    "date": (types.is_date, types.is_integer),
+    "int": (types.is_integer, types.is_floating, types.is_decimal, *_TEXT),
+    "float": (types.is_floating, types.is_integer, types.is_decimal, *_TEXT),
+    "decimal": (types.is_decimal, types.is_integer, types.is_floating, *_TEXT),
+    "string": _TEXT,
+    "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view, *_TEXT),
+    "time": (types.is_timestamp, types.is_integer, types.is_floating, *_TEXT),
+    "interval": (types.is_integer, types.is_floating, *_TEXT),
+    "timestamp": (types.is_timestamp, types.is_integer, types.is_floating, *_TEXT),
+    "date": (types.is_date, types.is_integer, types.is_floating, *_TEXT),
 }
 """The Arrow types that can be converted to each type. A value may still be out of range."""
 
@@ -38,7 +44,7 @@ def check_columns(path: str, schema: StreamSchema, file_schema: pa.Schema) -> No
             raise error("E077", f"{path}: {name} has no column {column}", hint=hint)
         if file_schema.names.count(column) > 1:
             raise error("E075", f"{path}: the column {column} is given twice", hint="Remove one of them.")
-        arrow_type, data = _value_type(file_schema.field(column).type), schema.types[column]
+        arrow_type, data = value_type(file_schema.field(column).type), schema.types[column]
         if not types.is_null(arrow_type) and not any(fits(arrow_type) for fits in _ARROW_KINDS[data.name]):
             raise error("E078", f"{path}: {name}.{column} is {data}, but is given as {arrow_type}")
     if schema.stream.tick not in file_schema.names:
@@ -50,7 +56,10 @@ def stream_events(path: str, schema: StreamSchema, table: pa.Table) -> pa.Record
     columns = [stream_column(path, schema, name, table) for name in schema.arrow_schema.names]
     events = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
     for row in schema.checks.violations(events).tolist()[:1]:
-        raise error("E080", f"{path}, tick {events.column(0)[row]}: {schema.checks.describe(events, row)}")
+        raise error(
+            "E080",
+            f"{path}, tick {describe_tick(events.column(0)[row].as_py())}: {schema.checks.describe(events, row)}",
+        )
     return events
 
 
@@ -64,8 +73,10 @@ def stream_column(path: str, schema: StreamSchema, name: str, table: pa.Table) -
         column.validate(full=True)
     except MemoryError:  # Arrow's own is an ArrowException too, but the column may be correct
         raise
-    except pa.ArrowException as problem:
-        raise _column_error(path, schema, name, str(problem)) from None
+    except (pa.ArrowException, ValueError) as problem:
+        given = value_type(table.schema.field(name).type)
+        hint = "A time has microseconds: round the column first." if types.is_timestamp(given) else None
+        raise _column_error(path, schema, name, str(problem), hint) from None
     if data.name == "float" and pc.all(pc.is_finite(column)).as_py() is False:
         raise _column_error(path, schema, name, "NaN and infinities are not allowed")
     limits = (0, TICK_MAX) if data.name == "time" and name != schema.stream.tick else _TIME_RANGES.get(data.name)
@@ -81,21 +92,55 @@ def _is_within(column: pa.Array, least: int, greatest: int) -> bool:
 
 
 def _cast(column: pa.Array, data: DataType, target: pa.DataType) -> pa.Array:
-    value_type = _value_type(column.type)
-    if value_type != column.type:
-        column = column.cast(value_type)
-    if types.is_timestamp(value_type):
-        column = column.cast(pa.timestamp("us", value_type.tz))
-    elif types.is_date(value_type):
+    given = value_type(column.type)
+    if given != column.type:
+        column = column.cast(given)
+    if data.name not in ("string", "bool") and is_text(given):
+        return _each(column, lambda text: parse_text(text, data), target)
+    if data.name == "decimal" and types.is_floating(given):
+        return _each(column, lambda number: parse_number(repr(number), data), target)
+    if data.name in INTEGER_TYPES and types.is_floating(given):
+        column = _whole_numbers(column, data)
+    elif types.is_timestamp(given):
+        column = _microseconds(column)
+        if data.name == "time":
+            return pc.multiply_checked(column.cast(pa.int64()), TICKS_PER_MICROSECOND)
+    elif types.is_date(given):
         column = column.cast(pa.date32()).cast(pa.int32())
-    elif data.name == "decimal" and types.is_integer(value_type):
+    elif data.name == "decimal" and types.is_integer(given):
         column = column.cast(pa.decimal128(20, 0))
     return column.cast(target)
 
 
-def _value_type(given: pa.DataType) -> pa.DataType:
+def _microseconds(column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(pa.timestamp("us", column.type.tz))
+    except pa.ArrowInvalid:
+        raise ValueError("a time has nanoseconds, or is out of range") from None
+
+
+def is_text(given: pa.DataType) -> bool:
+    return any(fits(given) for fits in _TEXT)
+
+
+def _each(column: pa.Array, convert: Callable[[Any], Value], target: pa.DataType) -> pa.Array:
+    return pa.array([None if value is None else convert(value) for value in column.to_pylist()], target)
+
+
+def _whole_numbers(column: pa.Array, data: DataType) -> pa.Array:
+    """As `whole_number` does, which has the error."""
+    numbers = column.cast(pa.float64())
+    are_whole = pc.and_(
+        pc.equal(pc.floor(numbers), numbers), pc.less_equal(pc.abs(numbers), pa.scalar(float(WHOLE_FLOAT_MAX)))
+    )
+    for number in numbers.filter(pc.invert(are_whole)).slice(0, 1).to_pylist():
+        whole_number(number, data)
+    return numbers.cast(pa.int64())
+
+
+def value_type(given: pa.DataType) -> pa.DataType:
     return given.value_type if types.is_dictionary(given) else given
 
 
-def _column_error(path: str, schema: StreamSchema, name: str, problem: str) -> SmileError:
-    return error("E078", f"{path}: {schema.name}.{name} is {schema.types[name]}: {problem}")
+def _column_error(path: str, schema: StreamSchema, name: str, problem: str, hint: str | None = None) -> SmileError:
+    return error("E078", f"{path}: {schema.name}.{name} is {schema.types[name]}: {problem}", hint=hint)

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from smile import limits
+from smile.algebra import mmpl
 from smile.algebra.types import TICK_MAX
-from smile.decoding.arrow_columns import check_columns, stream_column
+from smile.decoding.arrow_columns import check_columns, is_text, stream_column
 from smile.decoding.arrow_messages import MALFORMED, is_compressed
-from smile.decoding.stream_schema import StreamSchema
+from smile.decoding.stream_schema import BROKER_TICK_HINT, AbsentColumns, StreamSchema
 from smile.errors import SmileError, error
 
 _EVENTS_NAME: Final = "the events"
@@ -24,7 +25,7 @@ ARROW_PROBLEMS: Final = (pa.ArrowException, OSError, *MALFORMED)
 """What malformed input raises."""
 
 
-def read_arrow_stream(schema: StreamSchema, body: bytes) -> pa.RecordBatch:
+def read_arrow_stream(schema: StreamSchema, body: bytes, absent: AbsentColumns | None = None) -> pa.RecordBatch:
     """Reads an IPC stream."""
     try:
         if any(is_compressed(bytes(message.metadata)) for message in pa.ipc.MessageReader.open_stream(body)):
@@ -33,20 +34,20 @@ def read_arrow_stream(schema: StreamSchema, body: bytes) -> pa.RecordBatch:
             batches, rows = list[pa.RecordBatch](), 0
             for batch in stream:
                 rows += batch.num_rows
-                _check_limit("events", rows, limits.publication_events_max)
+                check_limit("events", rows, limits.publication_events_max)
                 batches.append(batch)
             table = pa.Table.from_batches(batches, stream.schema)
     except MemoryError:
         raise
     except ARROW_PROBLEMS as problem:
         raise not_arrow_error(problem) from None
-    return read_arrow_table(schema, table)
+    return read_arrow_table(schema, table, absent)
 
 
-def read_arrow_table(schema: StreamSchema, table: pa.Table) -> pa.RecordBatch:
+def read_arrow_table(schema: StreamSchema, table: pa.Table, absent: AbsentColumns | None = None) -> pa.RecordBatch:
     """Events with the stream's published columns. The table's columns may be in any order; missing columns are NULL."""
     tick, is_publisher_timed = schema.stream.tick, schema.stream.publisher_timed
-    _check_limit("events", table.num_rows, limits.publication_events_max)
+    check_limit("events", table.num_rows, limits.publication_events_max)
     try:
         table.validate(full=True)
         names = table.schema.names  # raises an error if a name is not valid text
@@ -55,14 +56,18 @@ def read_arrow_table(schema: StreamSchema, table: pa.Table) -> pa.RecordBatch:
     except ARROW_PROBLEMS as problem:
         raise not_arrow_error(problem) from None
     if not is_publisher_timed and tick in names:
-        raise error("E077", f"{tick} is the tick of {schema.name}", hint="The broker sets the tick. Remove it.")
+        raise error("E077", f"{tick} is the tick of {schema.name}", hint=BROKER_TICK_HINT)
     with_tick = table.schema if is_publisher_timed else table.schema.append(pa.field(tick, pa.int64()))
     check_columns(_EVENTS_NAME, schema, with_tick)
     size = sum(_expanded_bytes(chunk) for column in table.columns for chunk in column.chunks)
-    _check_limit("bytes", size, limits.publication_bytes_max)
+    check_limit("bytes", size, limits.publication_bytes_max)
     columns = [_read_column(schema, name, table) for name in schema.published_types]
     if is_publisher_timed:
         _check_ticks(schema, columns[0])
+    if absent is not None:
+        missing = [name for name in schema.published_types if name not in names and name in schema.warned_columns]
+        events = table.num_rows - (_count_deletions(schema, table) if missing else 0)
+        absent |= dict.fromkeys(missing, events) if events else {}
     return pa.RecordBatch.from_arrays(columns, schema=schema.published_schema)
 
 
@@ -90,6 +95,14 @@ def _locate_error(schema: StreamSchema, name: str, table: pa.Table, problem: Smi
     )
 
 
+def _count_deletions(schema: StreamSchema, table: pa.Table) -> int:
+    """The number of rows that are deleted from a table with a primary key: these need no columns but the key."""
+    if not schema.has_deletions or mmpl.CHANGE_COLUMN not in table.schema.names:
+        return 0
+    changes = stream_column(_EVENTS_NAME, schema, mmpl.CHANGE_COLUMN, table)
+    return int(pc.sum(pc.equal(changes, "delete")).as_py() or 0)
+
+
 def _check_ticks(schema: StreamSchema, ticks: pa.Array) -> None:
     is_valid = pc.fill_null(pc.and_(pc.greater_equal(ticks, 0), pc.less_equal(ticks, TICK_MAX)), False)
     for number in np.flatnonzero(~is_valid.to_numpy(zero_copy_only=False)).tolist()[:1]:
@@ -103,7 +116,7 @@ def not_arrow_error(problem: Exception) -> SmileError:
     return error("E074", f"the events are not Arrow: {first_line}", hint=_ARROW_HINT)
 
 
-def _check_limit(unit: str, count: int, limit: int) -> None:
+def check_limit(unit: str, count: int, limit: int) -> None:
     if count > limit:
         message = f"{count:,} {unit} are published at once, but the limit is {limit:,}"
         raise error("E092", message, hint="Publish them in smaller parts.")
@@ -121,10 +134,10 @@ def _value_bytes(column: pa.Array) -> pa.Array:
     if types.is_string_view(column.type) or types.is_binary_view(column.type):
         views = np.frombuffer(column.buffers()[1], np.int32)[4 * column.offset :: 4]
         return pa.array(views[: len(column)].astype(np.int64))
-    if types.is_string(column.type) or types.is_large_string(column.type) or _is_bytes(column.type):
+    if is_text(column.type) or is_bytes(column.type):
         return pc.cast(pc.binary_length(column), pa.int64())
     return pa.repeat(pa.scalar(16, pa.int64()), len(column))
 
 
-def _is_bytes(data: pa.DataType) -> bool:
+def is_bytes(data: pa.DataType) -> bool:
     return bool(types.is_binary(data) or types.is_large_binary(data) or types.is_fixed_size_binary(data))

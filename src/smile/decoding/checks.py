@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from smile.algebra import mmpl, trees
 from smile.algebra.arrow_types import arrow_type
-from smile.algebra.coercions import literal_text
+from smile.algebra.coercions import describe_value
 from smile.algebra.printer import print_expression
 from smile.algebra.time_forms import time_constraints
 from smile.algebra.trees import columns_in
@@ -69,16 +69,24 @@ class StreamChecks:
 
     def describe(self, events: pa.RecordBatch, row: int) -> str:
         """The first CHECK that the row violates, and the values it uses."""
-        violated = self._evaluate(events.slice(row, 1))
-        check = next(check for check, bits in zip(self._stream.checks, violated, strict=True) if bits[0])
+        check = self._first_violated(events, row)
         used = columns_in(check)
         values = [
-            f"{name} is {'NULL' if value is None else shorten(literal_text(value, data))}"
+            f"{name} is {_value_text(value, data)}"
             for name, data in self._types.items()
             if name in used
             for value in [events.column(name)[row].as_py()]
         ]
         return f"{self._stream.name} requires {shorten(print_expression(check))}, but {', '.join(values)}"
+
+    def violated_column(self, events: pa.RecordBatch, row: int) -> str | None:
+        """The column of the first CHECK that the row violates, if it has only one."""
+        used = columns_in(self._first_violated(events, row)) - {self._stream.tick}
+        return min(used) if len(used) == 1 else None
+
+    def _first_violated(self, events: pa.RecordBatch, row: int) -> mmpl.Expr:
+        violated = self._evaluate(events.slice(row, 1))
+        return next(check for check, bits in zip(self._stream.checks, violated, strict=True) if bits[0])
 
     def _evaluate(self, events: pa.RecordBatch) -> list[Bools]:
         """For each CHECK, the rows in which it is false."""
@@ -89,3 +97,9 @@ class StreamChecks:
             assert isinstance(result, ValueColumn), "all columns of a stream are fixed"
             violated.append(~result.data if result.valid is None else ~result.data & result.valid)
         return violated
+
+
+def _value_text(value: Value, data: DataType) -> str:
+    if value is None:
+        return "NULL"
+    return "''" if value == "" else shorten(describe_value(value, data))

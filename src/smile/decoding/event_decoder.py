@@ -8,6 +8,7 @@ decoder counts: an object with a duplicate name has more members than names.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Final
@@ -22,9 +23,11 @@ from smile.algebra import mmpl
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
 from smile.algebra.types import INT, INT_MAX, INT_MIN, TICK_MAX, DataType, Value
 from smile.decoding.arrow_events import read_arrow_stream, read_arrow_table
+from smile.decoding.csv_events import csv_to_ndjson
 from smile.decoding.explanation import explain_json, explain_line
-from smile.decoding.stream_schema import EventRow, StreamSchema, is_tick
-from smile.decoding.values import JsonNumber, parse_number, parse_text
+from smile.decoding.parquet_events import read_parquet_file
+from smile.decoding.stream_schema import AbsentColumns, EventRow, StreamSchema, is_tick
+from smile.decoding.values import INTEGER_TYPES, JsonNumber, parse_number, parse_text, whole_number
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END, ORIGIN_MAX
 
@@ -38,17 +41,18 @@ Origin = Annotated[int, Meta(ge=0, le=ORIGIN_MAX)]
 
 _FIELD_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types has no type that can be written
     "bool": bool | None | UnsetType,
-    "int": Int64 | str | None | UnsetType,
-    "time": Annotated[int, Meta(ge=0, le=TICK_MAX)] | str | None | UnsetType,
-    "interval": Int64 | str | None | UnsetType,
-    "timestamp": Annotated[int, Meta(ge=TIMESTAMP_MIN, le=TIMESTAMP_MAX)] | str | None | UnsetType,
-    "date": Annotated[int, Meta(ge=DATE_MIN, le=DATE_MAX)] | str | None | UnsetType,
-    "float": float | None | UnsetType,
+    "int": Int64 | float | str | None | UnsetType,
+    "time": Annotated[int, Meta(ge=0, le=TICK_MAX)] | float | str | None | UnsetType,
+    "interval": Int64 | float | str | None | UnsetType,
+    "timestamp": Annotated[int, Meta(ge=TIMESTAMP_MIN, le=TIMESTAMP_MAX)] | float | str | None | UnsetType,
+    "date": Annotated[int, Meta(ge=DATE_MIN, le=DATE_MAX)] | float | str | None | UnsetType,
+    "float": float | str | None | UnsetType,
     "string": str | None | UnsetType,
     "bytes": str | None | UnsetType,
     "decimal": Raw | UnsetType,
 }
-"""What msgspec decodes a column to. Text in a column of another type, and every decimal, is parsed afterwards."""
+"""What msgspec decodes a column to. Text in a column of another type, a float in one of whole numbers, and every
+decimal, is converted afterwards."""
 
 _COMMON_TYPES: Final = {
     "bool": bool,
@@ -68,18 +72,18 @@ _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     stream: str | UnsetType = UNSET
-    at: Int64 | str | UnsetType = UNSET
+    at: Int64 | float | str | UnsetType = UNSET
     event: Raw | UnsetType = UNSET
-    silence_to: Int64 | str | UnsetType = UNSET
+    silence_to: Int64 | float | str | UnsetType = UNSET
     origin: Origin | UnsetType = UNSET
 
 
 class EventDecoder:
-    """Decodes the events of a program's streams. Thread-safe. `imported_from` has the broker of each imported stream:
-    it takes no events here."""
+    """Decodes the events of a program's streams. Thread-safe. `imported_from` has where each imported stream comes
+    from, and a hint where to publish: it takes no events here."""
 
     def __init__(
-        self, streams: Iterable[mmpl.StreamDef], imported_from: Mapping[str, str] = MappingProxyType({})
+        self, streams: Iterable[mmpl.StreamDef], imported_from: Mapping[str, tuple[str, str]] = MappingProxyType({})
     ) -> None:
         self._imported_from = imported_from
         self.schemas = {stream.name: StreamSchema(stream) for stream in streams}
@@ -94,31 +98,42 @@ class EventDecoder:
     def schema(self, stream: str) -> StreamSchema:
         schema = self.schemas.get(stream)
         if stream in self._imported_from:
-            broker = self._imported_from[stream]
-            raise error("E128", f"{stream} is imported from {broker}", hint=f"Publish to it at {broker}.")
+            source, hint = self._imported_from[stream]
+            raise error("E128", f"{stream} is imported from {source}", hint=hint)
         if schema is None:
             hint = did_you_mean(stream[:100], self.schemas) or f"There are {', '.join(self.schemas)}."
             raise error("E076", f"there is no stream {stream[:100]}", hint=hint)
         return schema
 
     # ── published events ────────────────────────────────────────────────────────────────────────────────────────────
-    # Either all events are decoded, or all are refused. An error has the event's number, starting at 1.
+    # Either all events are decoded, or all are refused. An error has the event's number, starting at 1. `absent` gets
+    # the number of events without a column, for each column that is NULL then.
 
-    def decode_json(self, stream: str, body: bytes) -> list[EventRow]:
+    def decode_json(self, stream: str, body: bytes, absent: AbsentColumns | None = None) -> list[EventRow]:
         """Decodes one event, or an array of events. If publishers set the ticks of the stream, rows begin with them."""
-        return _check_count(self._published[self.schema(stream).name].decode(body))
+        return _check_count(self._published[self.schema(stream).name].decode(body, absent))
 
-    def decode_ndjson(self, stream: str, body: bytes) -> list[EventRow]:
+    def decode_ndjson(self, stream: str, body: bytes, absent: AbsentColumns | None = None) -> list[EventRow]:
         """Decodes one event per line; blank lines are ignored."""
-        return _check_count(self._published[self.schema(stream).name].decode_lines(body))
+        return _check_count(self._published[self.schema(stream).name].decode_lines(body, absent))
 
-    def decode_arrow(self, stream: str, body: bytes) -> pa.RecordBatch:
+    def decode_csv(self, stream: str, body: bytes, absent: AbsentColumns | None = None) -> list[EventRow]:
+        """Decodes a table in CSV, whose first line has the names of columns. An empty field is NULL, and not absent."""
+        decoder = self._published[self.schema(stream).name]
+        kinds = {name: data.name for name, data in decoder.columns.items()}
+        return _check_count(decoder.decode_lines(csv_to_ndjson(body, kinds), absent))
+
+    def decode_arrow(self, stream: str, body: bytes, absent: AbsentColumns | None = None) -> pa.RecordBatch:
         """Decodes an Arrow IPC stream."""
-        return read_arrow_stream(self.schema(stream), body)
+        return read_arrow_stream(self.schema(stream), body, absent)
 
-    def decode_batch(self, stream: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def decode_parquet(self, stream: str, body: bytes, absent: AbsentColumns | None = None) -> pa.RecordBatch:
+        """Decodes a file in Parquet."""
+        return read_parquet_file(self.schema(stream), body, absent)
+
+    def decode_batch(self, stream: str, batch: pa.RecordBatch, absent: AbsentColumns | None = None) -> pa.RecordBatch:
         """Converts an Arrow batch to the columns of the stream."""
-        return read_arrow_table(self.schema(stream), pa.Table.from_batches([batch]))
+        return read_arrow_table(self.schema(stream), pa.Table.from_batches([batch]), absent)
 
     # ── recorded lines ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,7 +179,7 @@ class _EventsDecoder:
 
     def __init__(self, schema: StreamSchema, columns: Mapping[str, DataType]) -> None:
         self.schema = schema
-        self._columns = columns
+        self.columns = columns
         fields = [(f"c{i}", _FIELD_TYPES[data.name], UNSET) for i, data in enumerate(columns.values())]
         names = {f"c{i}": name for i, name in enumerate(columns)}
         event_type: Any = msgspec.defstruct("Event", fields, rename=names, forbid_unknown_fields=True, gc=False)
@@ -176,41 +191,64 @@ class _EventsDecoder:
         self.width = len(columns)
         self.common_types = tuple(_COMMON_TYPES.get(data.name) for data in self._types)
         self._begins_with_tick = schema.stream.tick in columns
+        self._change = list(columns).index(mmpl.CHANGE_COLUMN) if schema.has_deletions else None
 
-    def decode(self, body: bytes) -> list[EventRow]:
+    def decode(self, body: bytes, absent: AbsentColumns | None = None) -> list[EventRow]:
         try:
             events = self._decode_events(body)
-            return self._rows(body, events if isinstance(events, list) else [events])
+            return self._rows(body, events if isinstance(events, list) else [events], absent)
         except _DECODE_PROBLEMS:
-            raise explain_json(self.schema, self._columns, body) or _unexplained_error() from None
+            raise explain_json(self.schema, self.columns, body) or _unexplained_error() from None
 
-    def decode_lines(self, body: bytes) -> list[EventRow]:
+    def decode_lines(self, body: bytes, absent: AbsentColumns | None = None) -> list[EventRow]:
         try:
-            return self._rows(body, self._decode_lines(body))
+            return self._rows(body, self._decode_lines(body), absent)
         except _DECODE_PROBLEMS:
             lines = [line for line in body.split(b"\n") if line.strip()]
-            return [self._decode_single(line, number) for number, line in enumerate(lines, 1)]
+            return [self._decode_single(line, number, absent) for number, line in enumerate(lines, 1)]
 
-    def _decode_single(self, line: bytes, number: int) -> EventRow:
+    def _decode_single(self, line: bytes, number: int, absent: AbsentColumns | None) -> EventRow:
         try:
-            return self._rows(line, [self.decode_event(line)])[0]
+            return self._rows(line, [self.decode_event(line)], absent)[0]
         except _DECODE_PROBLEMS:
-            raise explain_json(self.schema, self._columns, line, number) or _unexplained_error() from None
+            raise explain_json(self.schema, self.columns, line, number) or _unexplained_error() from None
 
-    def _rows(self, text: bytes, events: list[msgspec.Struct]) -> list[EventRow]:
+    def _rows(self, text: bytes, events: list[msgspec.Struct], absent: AbsentColumns | None) -> list[EventRow]:
         """The rows of all events in the text. Raises one of `_DECODE_PROBLEMS` if an event does not fit."""
         rows, members = list[EventRow](), 0
+        incomplete: Counter[tuple[type | None, ...]] = Counter()  # the events of which the same columns are absent
+        last: tuple[type | None, ...] = self.common_types
+        run = 0  # most often, the same ones are absent from one event after another
         for event in events:
             values = astuple(event)
             members += self.width
-            if tuple(map(type, values)) != self.common_types:
-                members -= values.count(UNSET)
+            types = tuple(map(type, values))
+            if types != self.common_types:
+                missing = types.count(UnsetType)
+                if missing:
+                    members -= missing
+                    if self._change is None or values[self._change] != "delete":
+                        if types == last:
+                            run += 1
+                        else:
+                            incomplete[last] += run
+                            last, run = types, 1
                 values = self.parse_values(values)
             rows.append(values)
         _check_members(text, members)
         if self._begins_with_tick and not all(is_tick(row[0]) for row in rows):
             raise ValueError
+        if absent is not None and run:
+            incomplete[last] += run
+            self._count_absent(incomplete, absent)
         return rows
+
+    def _count_absent(self, incomplete: Mapping[tuple[type | None, ...], int], absent: AbsentColumns) -> None:
+        warned = self.schema.warned_columns
+        for types, events in incomplete.items():
+            for name, kind in zip(self.columns, types, strict=True):
+                if kind is UnsetType and name in warned:
+                    absent[name] = absent.get(name, 0) + events
 
     def parse_values(self, decoded: tuple[Any, ...]) -> EventRow:  # Any: what msgspec decoded
         return tuple([_parse_value(value, data) for value, data in zip(decoded, self._types, strict=True)])
@@ -247,13 +285,16 @@ def _parse_value(value: Any, data: DataType) -> Value:  # Any: what msgspec deco
     kind = value.__class__
     if kind is str:
         return parse_text(value, data) if data.name != "string" else value
+    if kind is float and data.name in INTEGER_TYPES:
+        return whole_number(value, data)
     if kind is Raw:
         return _parse_decimal(bytes(value), data)
     return None if value is UNSET else value
 
 
-def _parse_tick(value: int | str, tick_max: int) -> int:
-    tick = value if isinstance(value, int) else parse_text(value, INT)
+def _parse_tick(value: int | float | str, tick_max: int) -> int:
+    tick = parse_text(value, INT) if isinstance(value, str) else value
+    tick = whole_number(tick, INT) if isinstance(tick, float) else tick
     if not isinstance(tick, int) or not 0 <= tick <= tick_max:
         raise ValueError
     return tick

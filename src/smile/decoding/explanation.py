@@ -10,7 +10,7 @@ from typing import Final
 
 from smile import limits
 from smile.algebra.types import INT, TICK_MAX, DataType, Value
-from smile.decoding.stream_schema import StreamSchema, is_tick
+from smile.decoding.stream_schema import BROKER_TICK_HINT, StreamSchema, is_tick
 from smile.decoding.values import (
     Json,
     JsonNumber,
@@ -21,7 +21,7 @@ from smile.decoding.values import (
     parse_value,
     shorten,
 )
-from smile.errors import Diagnostic, SmileError, did_you_mean, error
+from smile.errors import Diagnostic, SmileError, did_you_mean, event_error
 from smile.horizons import END, ORIGIN_MAX
 from smile.source import Span
 
@@ -35,14 +35,16 @@ def explain_json(
 ) -> SmileError | None:
     """The first problem in the body of a publication; or in the line that has the event with this number."""
     prefix = "" if number is None else f"event {number}: "
+    place = number
     try:
         decoded = _parse_body(body)
         events = decoded if isinstance(decoded, list) and number is None else [decoded]
         for n, event in enumerate(events, number or 1):
-            prefix = f"event {n}: "
+            prefix, place = f"event {n}: ", n
             _check_event(schema, columns, event)
     except _Problem as problem:
-        return error(problem.code, f"{prefix}{problem.message}", hint=problem.hint)
+        column = problem.name if problem.is_in_event and problem.name in columns else None
+        return event_error(problem.code, f"{prefix}{problem.message}", place, column, problem.hint)
     return None
 
 
@@ -161,7 +163,7 @@ def _check_event(schema: StreamSchema, columns: Mapping[str, DataType], event: J
         if name in columns:
             continue
         if name == stream.tick:
-            message, hint = f"{name} is the tick of {stream.name}", "The broker sets the tick. Remove it."
+            message, hint = f"{name} is the tick of {stream.name}", BROKER_TICK_HINT
             if is_recorded:
                 message, hint = f"{message}, not a column", "Give the tick as `at`."
         else:
@@ -181,7 +183,7 @@ def _check_event(schema: StreamSchema, columns: Mapping[str, DataType], event: J
 
 def _check_tick_column(schema: StreamSchema, data: DataType, value: Json) -> None:
     name = f"{schema.name}.{schema.stream.tick}"
-    hint = f"A tick is a whole number from 0 to {TICK_MAX}, or text that holds one."
+    hint = format_hint(data)
     try:
         tick = parse_value(value, data)
     except ValueError as problem:

@@ -1,6 +1,7 @@
 """Converts JSON values of events to values of their column's type. Each is converted exactly, or refused with a reason.
 
-Text is parsed like literals of the language. A number is never converted to a float on the way to a decimal or an int.
+Text is parsed like literals of the language. A number is never converted to a float on the way to a decimal; on the way
+to an int only if it is written as one, such as 1.0 or 1e3: see `whole_number`.
 """
 
 import math
@@ -14,7 +15,11 @@ from smile.algebra.types import INT_MAX, TICK_MAX, DataType, Value
 INTEGER_TYPES: Final = ("int", "time", "interval", "timestamp", "date")
 """Types whose values are integers, written as numbers or text. Many JSON writers need text beyond 2^53."""
 
+WHOLE_FLOAT_MAX: Final = 2**53 - 1
+"""Up to here, a float is exactly the whole number that was meant."""
+
 _INTEGER: Final = re.compile(r"-?[0-9]+")
+_FLOAT: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 _TYPE_NOUNS: Final = {
     "bool": "true or false",
@@ -29,16 +34,17 @@ _TYPE_NOUNS: Final = {
     "date": "a date",
 }
 
+_TIME_EXAMPLES: Final = 'such as "2024-05-31 12:00:00", "2024-05-31T12:00:00.5Z" or "2024-05-31 14:00+02:00"'
 _FORMAT_HINTS: Final = {
     "bool": "Write true or false, without quotes.",
     "int": "Write a whole number of 64 bits, such as 42; one beyond 2^53 may be text.",
-    "float": "Write a number, such as 1.5; NaN and infinities are not allowed.",
+    "float": "Write a number, such as 1.5, or null for no value; NaN and infinities are not allowed.",
     "decimal": "Write a number, or text that holds one, such as 12.50.",
     "string": "Write text in quotes.",
     "bytes": 'Write them in hexadecimal, such as "\\\\x0aff".',
-    "time": f"Write the tick as a whole number from 0 to {TICK_MAX}; one beyond 2^53 may be text.",
+    "time": f"Write a time, {_TIME_EXAMPLES}, or the tick as a whole number from 0 to {TICK_MAX}, which may be text.",
     "interval": 'Write a number of ticks, or text such as "3 minutes".',
-    "timestamp": 'Write microseconds since 1970, or text such as "2024-05-31 12:00:00".',
+    "timestamp": f"Write a time, {_TIME_EXAMPLES}, or microseconds since 1970.",
     "date": 'Write days since 1970, or text such as "2024-05-31".',
 }
 
@@ -62,9 +68,19 @@ def parse_value(value: Json, data: DataType) -> Value:
             return value
         case JsonNumber() if data.name in (*INTEGER_TYPES, "float", "decimal"):
             return parse_number(value, data)
-        case str() if not isinstance(value, JsonNumber) and data.name not in ("bool", "float"):
+        case str() if not isinstance(value, JsonNumber) and data.name != "bool":
             return parse_text(value, data)
     raise ValueError(f"{describe_json(value)} is not {_TYPE_NOUNS[data.name]}")
+
+
+def whole_number(number: float, data: DataType) -> int:
+    """The rule for floats in columns of whole numbers, wherever they come from: pandas makes floats of the ints of a
+    column with gaps, and many writers write 1 as 1.0. Raises ValueError unless the float is exactly a whole number of
+    the column's type."""
+    whole = fit_number(int(number), data) if number.is_integer() and abs(number) <= WHOLE_FLOAT_MAX else None
+    if not isinstance(whole, int) or not _is_published(whole, data):
+        raise ValueError(f"{number!r} is not {_TYPE_NOUNS[data.name]}")
+    return whole
 
 
 def parse_number(text: str, data: DataType) -> Value:
@@ -73,6 +89,8 @@ def parse_number(text: str, data: DataType) -> Value:
         if not math.isfinite(number):
             raise ValueError(f"{describe_json(JsonNumber(text))} is out of range for {data}")
         return number
+    if data.name != "decimal" and _FLOAT.fullmatch(text) and not _INTEGER.fullmatch(text):
+        return _parse_whole(text, data, JsonNumber(text))
     if len(text) > limits.number_chars_max:
         raise ValueError(f"a number of {len(text):,} characters is out of range for {data}")
     if data.name == "decimal":
@@ -98,7 +116,16 @@ def parse_text(text: str, data: DataType) -> Value:
             return whole
     if data.name != "bytes" and len(text) > limits.number_chars_max:
         raise ValueError(f"a text of {len(text):,} characters is not {_TYPE_NOUNS[data.name]}")
+    if data.name in ("int", "time") and ("." in text or "e" in text or "E" in text) and _FLOAT.fullmatch(text):
+        return _parse_whole(text, data, text)
     return _literal(text, data)
+
+
+def _parse_whole(text: str, data: DataType, described: str) -> int:
+    try:
+        return whole_number(float(text), data)
+    except ValueError:
+        raise ValueError(f"{describe_json(described)} is not {_TYPE_NOUNS[data.name]}") from None
 
 
 def _is_published(value: Value, data: DataType) -> bool:

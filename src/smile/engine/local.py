@@ -13,6 +13,7 @@ from smile.columns import masks
 from smile.columns.values import ValueColumn, from_arrow
 from smile.engine.background_merges import BackgroundMerges
 from smile.engine.plan import ExecutableStage, RelationObserver, TransformStates, fused_stage
+from smile.errors import message_of
 from smile.horizons import HORIZON_MIN, split_name
 from smile.kernels.compile import Kernels, materialized_name
 from smile.kernels.delta import Delta, RowKnowledge, concat_deltas
@@ -146,7 +147,7 @@ class LocalEngine:
                 for name, schemas in self._stage.table_schemas.items()
             }
             self.state = EngineState(saved.number, saved.horizons, states)
-        return [str(problem) for problem in problems]
+        return [message_of(problem) for problem in problems]
 
     @property
     def tables(self) -> dict[str, StateTable]:

@@ -120,6 +120,8 @@ def _postorder(rel: mmpl.Rel) -> list[mmpl.Rel]:
 
 def _operator_line(rel: mmpl.Rel) -> str:
     """The operator without its inputs, on one line."""
+    if isinstance(rel, mmpl.Values):
+        return f"VALUES of {len(rel.rows):,} rows"
     lines = [line.strip() for line in print_relation(rel).splitlines()]
     has_one_line = isinstance(rel, mmpl.RelationRef | mmpl.Imported) or len(trees.inputs_of(rel)) == 1
     return lines[-1] if has_one_line else " ".join(lines)

@@ -65,6 +65,14 @@ class KnowledgeGraph:
         """The transform that computes each relation. Streams have none."""
         return {t.output: t for t in self.transforms}
 
+    def remembered_state(self, view: str) -> list[StateRetention]:
+        """The state of the transforms that compute a view, nearest to the streams first."""
+        return [s for t in self.transforms if self.relations[t.output].view == view for s in t.state]
+
+    def early_finals(self, view: str) -> list[str]:
+        """The columns of a view that are final before their row is sealed, and when."""
+        return [text for t in self.transforms if self.relations[t.output].view == view for text in t.early_finals]
+
     def for_views(self, views: Sequence[str]) -> "KnowledgeGraph":
         """The part of the graph that computes these views, and all that is logged. Only these views are subscribed
         to."""

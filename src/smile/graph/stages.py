@@ -118,7 +118,7 @@ class _StageSplitter:
             input_columns = [(name, tuple(pair[i] for pair in chosen)) for i, name in enumerate(transform.inputs)]
             self.partitioning_of[transform.output] = self._output_partitioning(transform, chosen)
         self.stage_of[transform.output] = max(
-            self.stage_of[name] + (not self._is_partitioned_by(name, by)) for name, by in input_columns
+            (self.stage_of[name] + (not self._is_partitioned_by(name, by)) for name, by in input_columns), default=1
         )
         return input_columns
 
@@ -182,7 +182,10 @@ class _StageSplitter:
         return {old_names[c] for c in self._columns_shared_with_readers(reader.output, renamed)}
 
     def _inherited_partitioning(self, transform: TransformObject) -> Partitioning:
-        """A transform without requirements leaves rows in their partitions."""
+        """A transform without requirements leaves rows in their partitions. Without inputs, every partition has all
+        rows."""
+        if not transform.inputs:
+            return FREE
         first = self.partitioning_of[transform.inputs[0]]
         if any(self.partitioning_of[i] != first for i in transform.inputs):
             return LOST

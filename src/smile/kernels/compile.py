@@ -27,6 +27,7 @@ from smile.kernels.last import LastTransform
 from smile.kernels.layout import Layout
 from smile.kernels.materialized_view import MaterializedView
 from smile.kernels.over.over import OverTransform
+from smile.kernels.over.rows import OverRowsTransform
 from smile.kernels.row_wise import (
     ExtendTransform,
     HopTransform,
@@ -37,8 +38,10 @@ from smile.kernels.row_wise import (
     UnionTransform,
 )
 from smile.kernels.seals import HorizonAdvance
+from smile.kernels.session import SessionTransform
 from smile.kernels.silence import SilenceTransform
 from smile.kernels.transform import InputRelation, OutputRelation, Transform
+from smile.kernels.values import ValuesTransform
 from smile.knowledge.aggregate_types import membership
 from smile.knowledge.join_types import match_constraints
 from smile.knowledge.seals import Seal
@@ -60,7 +63,7 @@ class Kernels:
     expiry_rules: tuple[ExpiryRule, ...] = ()
     """Applied after each batch to remove rows from the states of transforms."""
     initial_changes: Mapping[str, Delta] = field(default_factory=dict)
-    """The changes of imports that give the rows which exist before any event, by input."""
+    """The changes that give the rows which exist before any event: those of imports, by input, and those of VALUES."""
 
     @cached_property
     def imports(self) -> dict[str, ImportedView]:
@@ -109,6 +112,8 @@ def compile_graph(graph: KnowledgeGraph, streams: tuple[mmpl.StreamDef, ...]) ->
         )
         transform = TRANSFORMS[type(t.rel)](t.rel, tuple(inputs[i] for i in t.inputs), output)
         transforms[t.output] = transform
+        if isinstance(transform, ValuesTransform):
+            initial_changes[t.output] = transform.initial_rows()
         if isinstance(transform, ImportedView):
             name = transform.import_.changes_name
             inputs[name] = replace(inputs[name], layout=transform.changes_layout)
@@ -175,6 +180,7 @@ def _compile_window(rel: mmpl.Window, source: InputRelation, output: OutputRelat
 TRANSFORMS: Final[Mapping[type[mmpl.Rel], Compiler]] = {
     mmpl.RelationRef: _unary(lambda _, source, output: IdentityTransform(source, output)),
     mmpl.Imported: _compile_imported,
+    mmpl.Values: lambda rel, _inputs, _output: ValuesTransform(rel),
     mmpl.Restrict: _unary(RestrictTransform),
     mmpl.Project: _unary(lambda _, source, output: ProjectTransform(source, output)),
     mmpl.Extend: _unary(ExtendTransform),
@@ -185,7 +191,9 @@ TRANSFORMS: Final[Mapping[type[mmpl.Rel], Compiler]] = {
     mmpl.Distinct: _unary(lambda _, source, output: compile_distinct(source, output)),
     mmpl.Best: _unary(BestTransform),
     mmpl.Window: _unary(_compile_window),
+    mmpl.Session: _unary(SessionTransform),
     mmpl.Over: _unary(OverTransform),
+    mmpl.OverRows: _unary(OverRowsTransform),
     mmpl.Silence: _unary(SilenceTransform),
     mmpl.Merge: UnionTransform,
     mmpl.Union: UnionTransform,

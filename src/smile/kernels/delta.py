@@ -212,6 +212,10 @@ class RowGroups:
         """The sum of each group. The caller ensures that int64 does not overflow."""
         return np.add.reduceat(values[self.order], self.starts) if self.count else values[:0]
 
+    def maxima(self, values: Array) -> Array:
+        """The greatest value of each group."""
+        return np.maximum.reduceat(values[self.order], self.starts) if self.count else values[:0]
+
 
 def _split_hash_collisions(key: Sequence[ValueColumn], order: Indices, starts: Bools) -> tuple[Indices, Bools]:
     """Puts rows with equal hashes but different keys into different groups."""

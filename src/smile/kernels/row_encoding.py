@@ -12,7 +12,7 @@ import pyarrow as pa
 from smile.algebra.arrow_types import arrow_type
 from smile.algebra.types import DataType
 from smile.columns import values as v
-from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
+from smile.columns.knowledge import COLUMN_CLASSES, KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Array, Bools, ValueColumn
 from smile.kernels import point_codec
 from smile.kernels.delta import Delta, RowKnowledge
@@ -62,8 +62,10 @@ def _part_types(name: str, evolving: EvolvingColumnLayout) -> dict[str, pa.DataT
 def encode_rows(layout: Layout, fixed: Mapping[str, ValueColumn], knowledge: RowKnowledge) -> dict[str, ValueColumn]:
     """The rows in the columns of `table_columns`. Parts that are None are omitted."""
     rows = {stored_column(name): fixed[name] for name in layout.fixed}
-    for name in layout.evolving:
-        rows.update(_encode_column(name, knowledge.columns[name]))
+    for name, evolving in layout.evolving.items():
+        column = knowledge.columns[name]
+        assert isinstance(column, COLUMN_CLASSES[evolving.kind]), (name, type(column).__name__, evolving.kind)
+        rows.update(_encode_column(name, column))
     return {**rows, MASK: ValueColumn(knowledge.mask), STEPS: ValueColumn(knowledge.steps)}
 
 

@@ -209,7 +209,7 @@ class HopTransform(RowWiseTransform):
         source_layout = source.layout
         self.on, data = rel.on, source_layout.types[rel.on]
         unit = TICKS_PER_MICROSECOND if data == TIMESTAMP else 1
-        self.size, self.slide = rel.size // unit, (rel.slide or rel.size) // unit
+        self.size, self.slide, self.offset = rel.size // unit, (rel.slide or rel.size) // unit, rel.offset // unit
         self.windows = rel.windows_per_row
         self.first, self.last = INTEGER_RANGES[data.name]
         self.start_min = max(self.first - self.slide + 1, INT_MIN)
@@ -231,9 +231,12 @@ class HopTransform(RowWiseTransform):
             delta, moments = delta.take(np.flatnonzero(moments.valid)), moments.take(np.flatnonzero(moments.valid))
         check_row_count(self.windows * len(delta), "rows in windows")
         first_starts = moments.data // self.slide * self.slide
+        if self.offset:
+            is_after = moments.data - first_starts >= self.offset
+            first_starts = first_starts + np.where(is_after, self.offset, self.offset - self.slide)
         parts = []
-        for offset in range(0, self.size, self.slide):
-            start = first_starts - offset
+        for distance in range(0, self.size, self.slide):
+            start = first_starts - distance
             # Windows are cut off at the ends of time. Of those that would begin before it, there is only the last.
             inside = np.flatnonzero((moments.data - start < self.size) & (start >= self.start_min))
             part = delta if len(inside) == len(delta) else delta.take(inside)

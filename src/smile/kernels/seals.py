@@ -37,8 +37,9 @@ class HorizonAdvance:
         return self.before != self.after
 
     def least(self, streams: Sequence[str]) -> "HorizonAdvance":
-        """The advance of the least horizon of these streams, as that of the stream LEAST."""
-        return HorizonAdvance(*({LEAST: min(h[s] for s in streams)} for h in (self.before, self.after)))
+        """The advance of the least horizon of these streams, as that of the stream LEAST. Without streams, rows have
+        ended."""
+        return HorizonAdvance(*({LEAST: min((h[s] for s in streams), default=END)} for h in (self.before, self.after)))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from smile.algebra.types import BOOL, INT, INTERVAL, TIME
 from smile.knowledge.expression_types import expression_type
 from smile.knowledge.seals import Seal
 from smile.knowledge.symbolic import INFINITE, MAXTIME, ONE, Bound, tighter_bound
-from smile.knowledge.types import ColumnType, Direction, Displacement, RelationType
+from smile.knowledge.types import ColumnType, Direction, Displacement, RelationType, Sessions
 from smile.knowledge.values.range import ONLY, Range
 from smile.limits import relation_rows_max
 
@@ -117,6 +117,15 @@ def group_closing_seals(source: RelationType, per: tuple[str, ...]) -> Mapping[s
         return dict.fromkeys(source.seals, Seal.NEVER)
     columns = sorted(source.dependencies.determined_by(per, source.nullable_columns)) if per else []
     return {s: _earliest_seal(seal, source, per, columns) for s, seal in source.seals.items()}
+
+
+def grouped_sessions(source: RelationType, per: tuple[str, ...]) -> Sessions | None:
+    """The sessions that the groups are; None if the groups are something else."""
+    sessions = source.sessions
+    if sessions is None or not sessions.columns.issubset(per):
+        return None
+    same = source.dependencies.determined_by(tuple(sessions.columns), source.nullable_columns)
+    return sessions if same.issuperset(per) else None
 
 
 def _earliest_seal(seal: Seal, source: RelationType, per: tuple[str, ...], columns: Sequence[str]) -> Seal:

@@ -45,7 +45,7 @@ def only_latest_column(expr: mmpl.Expr, columns: ColumnTypes) -> str | None:
 
 
 def _expression_type(expr: mmpl.Expr, columns: ColumnTypes) -> ColumnType:
-    data = type_of(expr, {n: c.data for n, c in columns.items()})
+    data = type_of(expr, {n: columns[n].data for n in trees.columns_in(expr) if n in columns})
     match expr:
         case mmpl.ColumnRef(name):
             return columns[name]

@@ -186,8 +186,12 @@ class TimeConstraints:
         candidates = [(b, d) for b, d in constrained if self._is_present_with(column, b)]
         if not candidates:
             return None
-        # Prefer the nearest column, which for a window is its end. A constant is the last choice.
-        bound, distance = min(candidates, key=lambda c: (c[0] == START, c[1], c[0]))
+        # Prefer the nearest column, which for a window is its end. A constant is the last choice. Of equally near ones,
+        # the start of a window is earlier than the ticks in it.
+        bound, distance = min(
+            candidates,
+            key=lambda c: (c[0] == START, c[1], -sum(self._is_at_most(c[0], b, d - c[1]) for b, d in candidates), c[0]),
+        )
         return bound, distance + offset
 
 

@@ -135,6 +135,25 @@ class Displacement:
 
 
 @dataclass(frozen=True)
+class Sessions:
+    """The rows that agree on `columns` are a session: the next row with the same values comes at most `gap` after the
+    `tick` of the one before it, and rows never leave a session but together. So a session is over when the horizons
+    are `gap` beyond its last row."""
+
+    columns: frozenset[str]
+    tick: str
+    gap: int
+
+    def rename(self, names: Mapping[str, str]) -> "Sessions":
+        columns = frozenset(names.get(c, c) for c in self.columns)
+        return replace(self, columns=columns, tick=names.get(self.tick, self.tick))
+
+    def project(self, columns: Collection[str]) -> "Sessions | None":
+        """What remains if only these columns do."""
+        return self if self.columns.issubset(columns) and self.tick in columns else None
+
+
+@dataclass(frozen=True)
 class RelationType:
     """`rows` is the greatest number of rows, `steps` of the events that one row absorbs, `events` of all rows together.
 
@@ -144,7 +163,7 @@ class RelationType:
     appear again, as a group does that all its members leave. Then the presence of a row does not exclude that others
     appear. `shares_ticks`: rows that only their windows tell apart have one tick, as those of HOP.
     `has_early_rows`: a row can come before the horizon of its stream reaches its tick, because the stream has many
-    origins. `displacement`: how rows leave, if it is only by it.
+    origins. `displacement`: how rows leave, if it is only by it. `sessions`: which rows are a session.
     """
 
     heading: Heading
@@ -161,6 +180,7 @@ class RelationType:
     shares_ticks: bool = False
     has_early_rows: bool = False
     displacement: Displacement | None = None
+    sessions: Sessions | None = None
 
     @property
     def never_leaves(self) -> bool:

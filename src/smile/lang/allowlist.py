@@ -10,56 +10,72 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from smile.errors import SmileError, error
+from smile.lang.frames import frame_positions
 from smile.lang.lexer import span_of_token
-from smile.lang.nodes import AGGREGATES, BestClause, NestedGroup, SilenceCall, StreamFunction
+from smile.lang.nodes import (
+    AGGREGATES,
+    DERIVED_AGGREGATES,
+    NEIGHBOUR_FUNCTIONS,
+    PERCENTILES,
+    RANKING_FUNCTIONS,
+    BestClause,
+    NestedGroup,
+    Percentile,
+    SilenceCall,
+    StreamFunction,
+    StringAggregate,
+)
 from smile.lang.spans import span_of
 
 _USE_VIEWS_HINT = "Define the inner query as a view, or use WITH."
-_NO_CLOCK_HINT = "A view depends only on events. LAST(s, t, INTERVAL …) has the events of the last interval."
+_COLLECT_HINT = (
+    "GROUP(a, b) AS x collects columns of the members as a nested relation, STRING_AGG(a, ',') their texts as one."
+)
+_NO_ARRAY_HINT = f"There are no arrays. {_COLLECT_HINT}"
+_NO_JSON_HINT = "There is no JSON: publish the parts that views need as columns."
+_NO_CLOCK_HINT = "A view depends only on events. In WHERE, t > NOW() - INTERVAL '1' DAY is true of the last day's rows."
 
 REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
-    TokenType.AMP: ("the operator &", None),
+    TokenType.AMP: ("the operator &", "There are no operators on bits. % 2 and / 2 take a bit of a number."),
     TokenType.ANTI: ("ANTI JOIN", "Use NOT EXISTS or NOT IN."),
-    TokenType.ANY: ("ANY", "Use IN or EXISTS."),
-    TokenType.ARROW: ("the operator ->", "-> is allowed only in CREATE STREAM, after the tick."),
+    TokenType.ARROW: (
+        "the operator ->",
+        f"{_NO_JSON_HINT} Otherwise -> is allowed only in CREATE STREAM, after the tick.",
+    ),
     TokenType.CARET: ("the operator ^", "Use POWER(a, b)."),
     TokenType.COLLATE: ("COLLATE", "Strings are ordered by code points."),
-    TokenType.CUBE: ("CUBE", "Write a view for each GROUP BY."),
     TokenType.CURRENT_DATE: ("CURRENT_DATE", _NO_CLOCK_HINT),
     TokenType.CURRENT_TIME: ("CURRENT_TIME", _NO_CLOCK_HINT),
-    TokenType.CURRENT_TIMESTAMP: ("CURRENT_TIMESTAMP", _NO_CLOCK_HINT),
     TokenType.CURRENT_USER: ("CURRENT_USER", None),
-    TokenType.EXCEPT: ("EXCEPT", "Use NOT EXISTS."),
-    TokenType.FETCH: ("FETCH", "Use LIMIT."),
-    TokenType.GROUPING_SETS: ("GROUPING SETS", "Write a view for each GROUP BY."),
-    TokenType.INTERSECT: ("INTERSECT", "Use EXISTS."),
     TokenType.INTO: ("INTO", "Views store their rows automatically."),
-    TokenType.L_BRACKET: ("an array", None),
-    TokenType.LATERAL: ("LATERAL", "Use a JOIN."),
+    TokenType.L_BRACKET: ("an array", _NO_ARRAY_HINT),
     TokenType.LOCALTIME: ("LOCALTIME", _NO_CLOCK_HINT),
-    TokenType.LOCALTIMESTAMP: ("LOCALTIMESTAMP", _NO_CLOCK_HINT),
     TokenType.MATCH_RECOGNIZE: ("MATCH_RECOGNIZE", "Use joins, ASOF JOIN and SILENCE."),
     TokenType.OFFSET: ("OFFSET", 'Use LIMIT alone. Write a column of that name in quotes: "offset".'),
     TokenType.PIPE: ("the operator |", "Use || to concatenate strings."),
     TokenType.PIVOT: ("PIVOT", "Use CASE inside aggregates."),
-    TokenType.QUALIFY: ("QUALIFY", "Use WHERE around a subquery."),
-    TokenType.RECURSIVE: ("WITH RECURSIVE", None),
-    TokenType.RLIKE: ("the operator ~", "Use LIKE."),
-    TokenType.ROLLUP: ("ROLLUP", "Write a view for each GROUP BY."),
+    TokenType.RECURSIVE: (
+        "WITH RECURSIVE",
+        "Views cannot refer to each other in a circle. For a few steps, join the relation with itself.",
+    ),
     TokenType.SEMI: ("SEMI JOIN", "Use EXISTS or IN."),
-    TokenType.SIMILAR_TO: ("SIMILAR TO", "Use LIKE."),
-    TokenType.SOME: ("SOME", "Use IN or EXISTS."),
-    TokenType.TABLE_SAMPLE: ("TABLESAMPLE", None),
-    TokenType.UNNEST: ("UNNEST", None),
+    TokenType.SIMILAR_TO: ("SIMILAR TO", "Use LIKE, or ~ with a regular expression."),
+    TokenType.TABLE_SAMPLE: ("TABLESAMPLE", "Choose rows by a column: WHERE id % 10 = 0."),
+    TokenType.UNNEST: (
+        "UNNEST",
+        "There are no arrays. The rows of a nested relation are those of the query that it was made of.",
+    ),
     TokenType.UNPIVOT: ("UNPIVOT", "Use UNION ALL."),
-    TokenType.VALUES: ("VALUES", "Rows come from streams."),
     TokenType.WINDOW: ("WINDOW", "Write the window definition after each OVER."),
 }
+_KSQL_WINDOW_HINT = "Write FROM TUMBLE(s, t, INTERVAL '1' HOUR), HOP or SESSION, and GROUP BY window_start."
 
-_COMPARISONS = (TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE)
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 _BINARY_ARGS = {"this", "expression"}
 _UNARY_ARGS = {"this"}
+_PERCENTILE_ARGS = {"this", "fraction", "descending"}
+_SET_OPERATION_ARGS = {"with_", "this", "expression", "distinct", "order", "limit"}
 _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
     # queries
     exp.Select: {
@@ -71,11 +87,14 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
         "where",
         "group",
         "having",
+        "qualify",
         "order",
         "limit",
         "best",
     },
-    exp.Union: {"with_", "this", "expression", "distinct", "order", "limit"},
+    exp.Union: _SET_OPERATION_ARGS,
+    exp.Except: _SET_OPERATION_ARGS,
+    exp.Intersect: _SET_OPERATION_ARGS,
     exp.Subquery: {"this", "alias"},
     exp.With: {"expressions"},
     exp.CTE: {"this", "alias"},
@@ -83,20 +102,27 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
     exp.Join: {"this", "on", "using", "method", "side", "kind"},
     exp.Where: _UNARY_ARGS,
     exp.Having: _UNARY_ARGS,
+    exp.Qualify: _UNARY_ARGS,
     exp.Group: {"expressions"},
+    exp.GroupingSets: {"expressions"},
+    exp.Rollup: {"expressions"},
+    exp.Cube: {"expressions"},
     exp.Order: {"expressions"},
     exp.Ordered: {"this", "desc", "nulls_first"},
     exp.Limit: {"expression"},
     exp.Distinct: {"expressions"},
     exp.Table: {"this", "alias"},
+    exp.Lateral: {"this", "alias"},
     exp.TableAlias: {"this", "columns"},
     exp.Alias: {"this", "alias"},
     BestClause: {"this", "by", "per"},
-    StreamFunction: {"this", "relations", "column", "intervals", "alias"},
+    StreamFunction: {"this", "relations", "column", "intervals", "per", "alias"},
     # names and values
     exp.Identifier: {"this", "quoted"},
     exp.Column: {"this", "table"},
-    exp.Star: set(),
+    exp.Star: {"except_"},
+    exp.Tuple: {"expressions"},
+    exp.Values: {"expressions", "alias"},
     exp.Literal: {"this", "is_string"},
     exp.HexString: _UNARY_ARGS,
     exp.Boolean: _UNARY_ARGS,
@@ -118,14 +144,20 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
     exp.Between: {"this", "low", "high"},
     exp.In: {"this", "expressions", "query"},
     exp.Exists: _UNARY_ARGS,
+    exp.Any: _UNARY_ARGS,
+    exp.All: _UNARY_ARGS,
     exp.Case: {"this", "ifs", "default"},
     exp.If: {"this", "true"},
     exp.Cast: {"this", "to"},
     exp.Extract: _BINARY_ARGS,
     # functions
     exp.Anonymous: {"this", "expressions"},
-    **dict.fromkeys(AGGREGATES.values(), _UNARY_ARGS),
+    exp.CurrentTimestamp: set(),
+    **dict.fromkeys((*AGGREGATES.values(), *DERIVED_AGGREGATES.values()), _UNARY_ARGS),
+    **dict.fromkeys((exp.ArgMax, exp.ArgMin), _BINARY_ARGS),
+    **dict.fromkeys(PERCENTILES.values(), _PERCENTILE_ARGS),
     exp.Count: {"this", "big_int"},
+    StringAggregate: {"this", "separator", "order", "distinct", "descending"},
     NestedGroup: {"expressions"},
     SilenceCall: {"this", "per"},
     exp.Window: {"this", "partition_by", "order", "spec", "over"},
@@ -133,22 +165,30 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
 }
 
 _REFUSED_NODES: dict[type[exp.Expr], tuple[str, str | None]] = {
-    exp.Tuple: ("a list of values", "Use EXISTS, or compare the columns one by one."),
     exp.Concat: ("a string in two parts", "Use || to concatenate strings."),
-    exp.Filter: ("FILTER", "Use CASE inside the aggregate."),
     exp.Dot: ("a name of more than two parts", "Relations have no schema."),
-    exp.WithinGroup: ("WITHIN GROUP", None),
     exp.IgnoreNulls: ("IGNORE NULLS", None),
-    exp.AtTimeZone: ("AT TIME ZONE", None),
-    exp.CastToStrType: ("CAST with a format", None),
+    exp.AtTimeZone: ("AT TIME ZONE", "All times are UTC. For a fixed distance from it, write t + INTERVAL '2' HOUR."),
+    exp.CastToStrType: ("CAST with a format", "Use TO_CHAR(t, 'YYYY-MM-DD')."),
+    **dict.fromkeys(
+        (exp.BitwiseLeftShift, exp.BitwiseRightShift), ("an operator on bits", "Use POWER(2, n), * and /.")
+    ),
 }
 
 _REFUSED_ARGS: dict[tuple[type[exp.Expr], str], tuple[str, str | None]] = {
     (exp.Select, "offset"): ("OFFSET", "Use LIMIT alone."),
     (exp.Group, "all"): ("GROUP BY ALL or DISTINCT", "List the columns."),
     (exp.Limit, "limit_options"): ("LIMIT with options", "Use LIMIT alone."),
-    (exp.Union, "by_name"): ("UNION by name", "List the columns in the same order."),
+    **dict.fromkeys(
+        ((exp.Union, "by_name"), (exp.Except, "by_name"), (exp.Intersect, "by_name")),
+        ("UNION by name", "List the columns in the same order."),
+    ),
     (exp.Select, "kind"): ("SELECT AS", None),
+    (exp.Order, "this"): ("ORDER BY within a function", f"{_COLLECT_HINT} LATEST(x) is the x of the last row."),
+    (exp.Table, "version"): (
+        "FOR SYSTEM_TIME AS OF",
+        "Use ASOF JOIN … ON l.k = r.k AND l.t >= r.t; a table with a primary key needs ON l.k = r.k alone.",
+    ),
     (exp.Column, "db"): ("a name of more than two parts", "Relations have no schema."),
     (exp.Table, "db"): ("a qualified relation", "Relations have no schema."),
     (exp.Table, "joins"): ("a join in parentheses", _USE_VIEWS_HINT),
@@ -156,7 +196,6 @@ _REFUSED_ARGS: dict[tuple[type[exp.Expr], str], tuple[str, str | None]] = {
     (exp.Subquery, "limit"): ("LIMIT after a parenthesis", _USE_VIEWS_HINT),
     (exp.Subquery, "joins"): ("a join in parentheses", _USE_VIEWS_HINT),
     (exp.WindowSpec, "exclude"): ("EXCLUDE", None),
-    (exp.Star, "except_"): ("* EXCEPT", "List the columns."),
     (exp.Star, "replace"): ("* REPLACE", "List the columns."),
     (exp.Star, "rename"): ("* RENAME", "List the columns."),
     (exp.Ordered, "with_fill"): ("WITH FILL", None),
@@ -173,10 +212,11 @@ def refuse_words(tokens: Sequence[Token]) -> None:
         following = types[i + 1] if i + 1 < len(types) else None
         if token.token_type == TokenType.FOR and following and tokens[i + 1].text.upper() in ("UPDATE", "SHARE"):
             refused = "FOR UPDATE", "There are no locks."
-        elif token.token_type == TokenType.DISTINCT and following == TokenType.ON:
-            refused = "DISTINCT ON", "Use BEST 1 BY … PER …."
-        elif token.token_type == TokenType.ALL and following == TokenType.L_PAREN and types[i - 1] in _COMPARISONS:
-            refused = "ALL", "Use NOT EXISTS."
+        if token.text.upper() == "EMIT" and following and tokens[i + 1].text.upper() in ("CHANGES", "FINAL", "ON"):
+            refused = "EMIT", "Every view delivers its changes, and says which rows are final."
+        is_window = token.token_type == TokenType.WINDOW and following
+        if is_window and tokens[i + 1].text.upper() in ("TUMBLING", "HOPPING", "SESSION"):
+            refused = "WINDOW", _KSQL_WINDOW_HINT
         if refused:
             raise error("E013", f"{refused[0]} is not supported", span_of_token(token), refused[1])
 
@@ -216,7 +256,7 @@ def _check_select(node: exp.Expr) -> None:
 
 def _check_clause_order(node: exp.Expr) -> None:
     """sqlglot accepts the clauses in any order."""
-    clauses = ["WHERE", "GROUP", "HAVING", "BEST", "ORDER", "LIMIT"]
+    clauses = ["WHERE", "GROUP", "HAVING", "QUALIFY", "BEST", "ORDER", "LIMIT"]
     present = [
         (clause, span) for clause in clauses if (part := node.args.get(clause.lower())) and (span := span_of(part))
     ]
@@ -240,14 +280,15 @@ def _check_union(node: exp.Expr) -> None:
         if isinstance(side, exp.Select) and (side.args.get("order") or side.args.get("limit")):
             raise _unsupported_error(side, "ORDER BY or LIMIT inside UNION", "Put that query in parentheses.")
     _check_clause_order(node)
+    if not isinstance(node, exp.Union) and not node.args.get("distinct"):
+        name = f"{node.key.upper()} ALL"
+        raise _unsupported_error(node, name, f"Use {node.key.upper()}, or count the rows of each group.")
 
 
 def _check_limit(node: exp.Expr) -> None:
     k = node.this if isinstance(node, BestClause) else node.expression
     if not isinstance(k, exp.Literal) or k.is_string or not k.name.isdecimal():
         raise error("E033", f"{'BEST' if isinstance(node, BestClause) else 'LIMIT'} takes a whole number", span_of(k))
-    if isinstance(node, BestClause):
-        _check_columns_only(node)
 
 
 def _check_subquery(node: exp.Expr) -> None:
@@ -259,19 +300,12 @@ def _check_join(node: exp.Expr) -> None:
     words = {node.args.get(key) for key in ("method", "side", "kind")} - {None, ""}
     if not words <= {"ASOF", "NATURAL", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "CROSS"}:
         raise _unsupported_error(node, f"{' '.join(sorted(str(w) for w in words))} JOIN")
-    if "NATURAL" in words:
-        raise _unsupported_error(node, "NATURAL JOIN", "Name the columns with USING.")
+    if {"NATURAL", "CROSS"} <= words:
+        raise _unsupported_error(node, "NATURAL CROSS JOIN", "Use NATURAL JOIN or CROSS JOIN.")
     if "ASOF" in words and words & {"RIGHT", "FULL", "CROSS"}:
         raise _unsupported_error(node, "this ASOF JOIN", "Use ASOF JOIN or ASOF LEFT JOIN.")
     if "OUTER" in words and not words & {"LEFT", "RIGHT", "FULL"}:
         raise error("E010", "expected LEFT, RIGHT or FULL before OUTER", span_of(node))
-
-
-def _check_ordered(node: exp.Expr) -> None:
-    if bool(node.args.get("nulls_first")) != bool(node.args.get("desc")):
-        raise _unsupported_error(
-            node, "NULLS FIRST or LAST", "NULL comes last in ascending order, and first with DESC."
-        )
 
 
 def _check_distinct(node: exp.Expr) -> None:
@@ -288,7 +322,11 @@ def _check_distinct(node: exp.Expr) -> None:
 def _check_table(node: exp.Expr) -> None:
     if not isinstance(node.this, exp.Identifier):
         name = node.this.name if isinstance(node.this, exp.Anonymous) else "this relation"
-        hint = "The functions allowed in FROM are TUMBLE, HOP, LAST and MERGE."
+        hint = "The functions allowed in FROM are TUMBLE, HOP, SESSION, LAST and MERGE."
+        if name.upper() == "UNGROUP":
+            hint = "The rows of a nested relation are those of the query that it was made of."
+        elif name.upper() == "CUMULATE":
+            hint = CUMULATE_HINT
         raise _unsupported_error(node, f"{name} in FROM", hint)
 
 
@@ -303,6 +341,36 @@ def _check_star(node: exp.Expr) -> None:
         parent = parent.parent if isinstance(parent.parent, exp.Select) else None
     if not isinstance(parent, exp.Select | exp.Count):
         raise error("E010", "* is allowed only in a select list or in COUNT", span_of(node))
+    excluded = node.args.get("except_") or []
+    for column in excluded:
+        if not isinstance(column, exp.Column) or column.table or isinstance(parent, exp.Count):
+            raise error("E010", "expected the name of a column after EXCEPT", span_of(column))
+
+
+def _check_tuple(node: exp.Expr) -> None:
+    if isinstance(node.parent, exp.GroupingSets | exp.Rollup | exp.Cube | exp.Values):
+        return
+    if isinstance(node.parent, exp.Group) and not node.expressions:
+        raise _unsupported_error(
+            node, "GROUP BY ()", "Omit it: a query with aggregates and without GROUP BY has one row."
+        )
+    if not isinstance(node.parent, exp.In | exp.EQ | exp.NEQ) or len(node.expressions) < 2:
+        hint = "A list can only be compared with =, <> or IN. Use EXISTS for other comparisons."
+        raise _unsupported_error(node, "a list of values here", hint)
+
+
+def _check_lateral(node: exp.Expr) -> None:
+    if not isinstance(node.this, exp.Subquery) or not isinstance(node.parent, exp.Join):
+        raise _unsupported_error(node, "this LATERAL", "Write FROM a JOIN LATERAL (SELECT …) AS s ON TRUE.")
+
+
+def _check_quantifier(node: exp.Expr) -> None:
+    """ANY and ALL are the right operand of a comparison, and have a query."""
+    name = node.key.upper()
+    if not isinstance(node.parent, _COMPARISONS) or node.parent.expression is not node:
+        raise _unsupported_error(node, f"{name} here", f"Write x > {name} (SELECT …).")
+    if not isinstance(node.this, exp.Query):
+        raise _unsupported_error(node, f"{name} of a list", "Use IN (…), or GREATEST and LEAST.")
 
 
 def _check_is(node: exp.Expr) -> None:
@@ -328,36 +396,90 @@ def _check_columns_only(node: exp.Expr) -> None:
         raise error("E032", "GROUP takes at least one column", span_of(node))
 
 
+def _check_percentile(node: exp.Expr) -> None:
+    assert isinstance(node, Percentile)
+    fraction, name = node.fraction, _PERCENTILE_NAMES[type(node)]
+    if node.this is None:
+        hint = f"Write {name}(0.5) WITHIN GROUP (ORDER BY x)."
+        raise error("E010", f"{name} needs WITHIN GROUP (ORDER BY …)", span_of(node), hint)
+    number = fraction.name if isinstance(fraction, exp.Literal) and not fraction.is_string else ""
+    if not number or not 0 <= float(number) <= 1:
+        advice = "Write one aggregate for each fraction." if isinstance(fraction, exp.Anonymous | exp.Tuple) else None
+        raise error("E033", f"{name} takes a number from 0 to 1", span_of(fraction) or span_of(node), advice)
+
+
+_PERCENTILE_NAMES = {node: name for name, node in PERCENTILES.items()}
+
+
+def _check_string_aggregate(node: exp.Expr) -> None:
+    assert isinstance(node, StringAggregate)
+    separator = node.args["separator"]
+    if not isinstance(separator, exp.Literal) or not separator.is_string:
+        raise error("E033", "the separator of STRING_AGG is a string", span_of(separator) or span_of(node))
+
+
 def _check_stream_function(node: exp.Expr) -> None:
     if isinstance(node, StreamFunction) and node.kind == "merge" and len(node.relations) < 2:
         raise error("E032", "MERGE takes at least two relations", span_of(node))
+    for column in node.args.get("per") or ():
+        if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
+            raise error("E010", "expected a column", span_of(column), "Compute it in a subquery.")
+
+
+OVER_HINT = (
+    "OVER takes SUM, COUNT, MIN, MAX, AVG, LATEST, EARLIEST, BOOL_AND, BOOL_OR, FIRST_VALUE, LAST_VALUE, LAG and LEAD, "
+    "and in QUALIFY ROW_NUMBER, RANK and DENSE_RANK."
+)
+CUMULATE_HINT = "A row of TUMBLE shows what is known so far, before its window is over."
+_WINDOW_FUNCTION_HINTS = {
+    **dict.fromkeys(("NTILE", "PERCENT_RANK", "CUME_DIST"), "Use WIDTH_BUCKET, or ROW_NUMBER() with QUALIFY."),
+    "NTH_VALUE": "FIRST_VALUE, LAST_VALUE, LAG(x, n) and LEAD(x, n) are values of one row.",
+}
 
 
 def _check_window(node: exp.Expr) -> None:
-    if not isinstance(node.this, exp.AggFunc):
-        raise _unsupported_error(
-            node, "this function OVER a window", "OVER takes SUM, COUNT, MIN, MAX, AVG, LATEST or EARLIEST."
-        )
+    function = node.this
+    if isinstance(function, exp.Anonymous) and function.name.upper() in RANKING_FUNCTIONS:
+        if function.expressions:
+            raise error("E032", f"{function.name.upper()} takes no arguments", span_of(function))
+        if node.args.get("order") is None or node.args.get("spec") is not None:
+            raise error("E010", f"{function.name.upper()} needs OVER (… ORDER BY …), without a frame", span_of(node))
+    elif isinstance(function, exp.Anonymous) and function.name.upper() in NEIGHBOUR_FUNCTIONS:
+        if not 1 <= len(function.expressions) <= 3:
+            raise error("E032", f"{function.name.upper()} takes one to three arguments", span_of(function))
+        if node.args.get("spec") is not None:
+            raise error("E010", f"{function.name.upper()} has no frame", span_of(node))
+    elif not isinstance(function, exp.AggFunc):
+        name = function.name.upper() if isinstance(function, exp.Anonymous) else ""
+        hint = _WINDOW_FUNCTION_HINTS.get(name, OVER_HINT)
+        raise _unsupported_error(node, "this function OVER a window", hint)
 
 
 def _check_window_spec(node: exp.Expr) -> None:
     args = node.args
+    if isinstance(node, exp.WindowSpec) and args.get("kind") == "ROWS":
+        frame_positions(node)
+        return
     if args.get("kind") != "RANGE" or args.get("start_side") != "PRECEDING" or args.get("end"):
-        raise _unsupported_error(node, "this frame", "Use RANGE INTERVAL … PRECEDING or RANGE UNBOUNDED PRECEDING.")
+        raise _unsupported_error(
+            node, "this frame", "Use RANGE INTERVAL … PRECEDING, RANGE UNBOUNDED PRECEDING or ROWS."
+        )
 
 
 _NODE_CHECKS: dict[type[exp.Expr], Callable[[exp.Expr], None]] = {
     exp.Select: _check_select,
     exp.Group: _check_group,
-    exp.Union: _check_union,
+    **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _check_union),
     exp.Limit: _check_limit,
     exp.Subquery: _check_subquery,
     exp.Join: _check_join,
-    exp.Ordered: _check_ordered,
     exp.Distinct: _check_distinct,
     exp.Table: _check_table,
     exp.Alias: _check_alias,
     exp.Star: _check_star,
+    exp.Tuple: _check_tuple,
+    **dict.fromkeys((exp.Any, exp.All), _check_quantifier),
+    exp.Lateral: _check_lateral,
     exp.Is: _check_is,
     exp.Anonymous: _check_call,
     exp.Window: _check_window,
@@ -365,5 +487,7 @@ _NODE_CHECKS: dict[type[exp.Expr], Callable[[exp.Expr], None]] = {
     BestClause: _check_limit,
     SilenceCall: _check_columns_only,
     NestedGroup: _check_columns_only,
+    **dict.fromkeys(PERCENTILES.values(), _check_percentile),
+    StringAggregate: _check_string_aggregate,
     StreamFunction: _check_stream_function,
 }

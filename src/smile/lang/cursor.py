@@ -56,6 +56,13 @@ class TokenCursor:
         self.index += 1
         return Name(token.text, token.token_type == TokenType.IDENTIFIER, span_of_token(token))
 
+    def take_as_names(self, word: str) -> None:
+        """From here on, this reserved word is a name. `IS DISTINCT FROM` stays an operator."""
+        for i in range(self.index, len(self.tokens)):
+            if self.is_at(word, ahead=i - self.index) and unquoted_text(self.tokens[i - 1]) != "DISTINCT":
+                old = self.tokens[i]
+                self.tokens[i] = Token(TokenType.VAR, old.text, old.line, old.col, old.start, old.end)
+
     def read_type_name(self) -> tuple[str, Span]:
         token = self.token
         if token is None or token.token_type not in _NAME_TOKENS | {TokenType.INTERVAL}:
@@ -84,10 +91,10 @@ class TokenCursor:
         inner, after = self.read_parenthesised(), self.tokens[self.index - 1]
         return self._parse_tokens(SmileParser._parse_disjunction, "a condition", inner, after)
 
-    def read_condition_before(self, word: str) -> exp.Expr:
+    def read_condition_before(self, word: str | None) -> exp.Expr:
         """The condition up to this word outside of parentheses, or up to the end."""
         first, depth = self.index, 0
-        while self.token and not (depth == 0 and self.is_at(word)):
+        while self.token and not (depth == 0 and word is not None and self.is_at(word)):
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(self.token.token_type, 0)
             self.index += 1
         tokens, after = self.tokens[first : self.index], self.token
@@ -104,6 +111,13 @@ class TokenCursor:
         if not isinstance(node, exp.Query):
             raise UnexpectedTokenError("SELECT", tokens[0])
         return node
+
+    def read_values(self) -> list[exp.Tuple]:
+        """The rows of `VALUES (…), (…)`, to the end of the statement."""
+        tokens = self.tokens[self.index :]
+        self.index = len(self.tokens)
+        node = self._parse_tokens(SmileParser.parse_values, "VALUES", tokens, None)
+        return list(node.expressions)
 
     def _parse_tokens(
         self,

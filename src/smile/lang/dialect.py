@@ -1,4 +1,4 @@
-"""The grammar of queries: that of sqlglot, BEST, and stream functions (TUMBLE, HOP, LAST, MERGE) in FROM."""
+"""The grammar of queries: that of sqlglot, BEST, and stream functions (TUMBLE, HOP, SESSION, LAST, MERGE) in FROM."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,15 +10,17 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from smile import limits
 from smile.errors import SmileError, error
+from smile.lang.allowlist import CUMULATE_HINT
 from smile.lang.expression_parser import ExpressionParser, UnexpectedTokenError
 from smile.lang.lexer import nesting_problem, span_of_token
 from smile.lang.nodes import BestClause, StreamFunction
+from smile.lang.normal_forms import move_distinct_on_to_best, with_explicit_null_order
 from smile.lang.spans import widen_span
 from smile.recursion import continue_in_threads
 from smile.source import Span
 
-_WINDOW_INTERVAL_COUNTS = {"TUMBLE": 1, "HOP": 2, "LAST": 1}
-"""The window functions, with the number of their intervals."""
+WINDOW_INTERVAL_COUNTS = {"TUMBLE": (1, 2), "HOP": (2, 3), "SESSION": (1,), "LAST": (1,)}
+"""The window functions, with the numbers of intervals that they can have. An offset comes last."""
 
 
 class SmileParser(ExpressionParser):
@@ -36,6 +38,10 @@ class SmileParser(ExpressionParser):
 
     def _parse_statement(self) -> exp.Expr | None:
         return self._parse_ddl_select()
+
+    def parse_values(self) -> exp.Expr | None:
+        """`VALUES (…), (…)`."""
+        return self._parse_derived_table_values()
 
     def _parse_select_query(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         self.expect(self._curr.token_type != TokenType.FROM, "SELECT")
@@ -56,6 +62,8 @@ class SmileParser(ExpressionParser):
                     "BEST must be the last clause of a query. Put the query into a subquery to add other clauses.",
                 )
             widen_span(this, span_of_token(self._prev))
+        if isinstance(this, exp.Select):
+            move_distinct_on_to_best(this)
         return this
 
     def _is_at_best(self) -> bool:
@@ -70,11 +78,11 @@ class SmileParser(ExpressionParser):
         self._advance()
         k = self._parse_number()
         self.expect(self._match_text_seq("BY"), "BY")
-        by = self._parse_csv(self._parse_ordered)
+        by = with_explicit_null_order(self._parse_csv(self._parse_ordered))
         self.expect(by, "an expression")
         per = []
         if self._match_text_seq("PER"):
-            per = self._parse_csv(self._parse_column)
+            per = self._parse_csv(self._parse_disjunction)
             self.expect(per, "a column")
         best: exp.Expr = self.expression(BestClause(this=k, by=by, per=per or None))
         widen_span(best, span_of_token(first))
@@ -97,6 +105,14 @@ class SmileParser(ExpressionParser):
         self._expect_name_after_as()
         return None if self._is_at_best() else super()._parse_table_alias(alias_tokens)
 
+    def _parse_lateral(self) -> Any:
+        """sqlglot also stores what LATERAL VIEW and APPLY say."""
+        lateral = super()._parse_lateral()
+        if isinstance(lateral, exp.Lateral):
+            for name in [n for n, value in lateral.args.items() if value is False]:
+                lateral.set(name, None)
+        return lateral
+
     def _parse_cte(self) -> Any:
         cte = super()._parse_cte()
         if cte is None:  # sqlglot has moved back to the name
@@ -115,11 +131,15 @@ class SmileParser(ExpressionParser):
         name = self._curr.text.upper()
         if name == "TABLE":
             self._advance(2)
+            function_token = self._curr
+            if function_token.text.upper() == "CUMULATE":
+                span = span_of_token(function_token)
+                raise error("E013", "CUMULATE in FROM is not supported", span, CUMULATE_HINT)
             function = self._parse_stream_function()
-            self.expect(function, "TUMBLE or HOP")
+            self.expect(function, "TUMBLE, HOP or SESSION")
             self._match_r_paren()
             return function
-        if name != "MERGE" and name not in _WINDOW_INTERVAL_COUNTS:
+        if name != "MERGE" and name not in WINDOW_INTERVAL_COUNTS:
             return None
         first = self._curr
         self._advance(2)
@@ -134,20 +154,33 @@ class SmileParser(ExpressionParser):
 
     def _parse_window_call(self, name: str, first: Token) -> exp.Expr:
         relation = self._parse_relation()
+        per = self._parse_session_partition() if name == "SESSION" else []
         self.expect(self._match(TokenType.COMMA), ",")
         has_descriptor = self._match_text_seq("DESCRIPTOR")
         column = self._parse_wrapped(self._parse_column, optional=not has_descriptor)
         self.expect(isinstance(column, exp.Column), "a column")
         self.expect(self._match(TokenType.COMMA), ",")
         intervals = self._parse_csv(self._parse_bitwise)
-        if len(intervals) != _WINDOW_INTERVAL_COUNTS[name]:
-            expected = "two intervals, slide and size" if name == "HOP" else "one interval"
+        if len(intervals) not in WINDOW_INTERVAL_COUNTS[name]:
+            optional = "" if name in ("LAST", "SESSION") else ", and an offset if there is one"
+            expected = f"two intervals, slide and size{optional}" if name == "HOP" else f"one interval{optional}"
             last = self._curr if self._curr.token_type == TokenType.R_PAREN else self._prev
             raise error("E032", f"{name} takes {expected}", Span(first.start, last.end + 1))
         node: exp.Expr = self.expression(
-            StreamFunction(this=name.lower(), relations=[relation], column=column, intervals=intervals)
+            StreamFunction(this=name.lower(), relations=[relation], column=column, intervals=intervals, per=per or None)
         )
         return node
+
+    def _parse_session_partition(self) -> list[exp.Expr]:
+        """`PARTITION BY a`, or `PARTITION BY (a, b)`, because a comma follows."""
+        if not self._match(TokenType.PARTITION_BY):
+            return []
+        if self._curr.token_type != TokenType.L_PAREN:
+            columns: list[exp.Expr] = [c for c in [self._parse_column()] if c is not None]
+        else:
+            columns = self._parse_wrapped_csv(self._parse_column)
+        self.expect(columns, "a column")
+        return columns
 
     def _parse_relation(self) -> exp.Expr | None:
         """A relation as an argument: `s`, `TABLE s`, `(SELECT …)` or another stream function."""

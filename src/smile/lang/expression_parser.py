@@ -14,8 +14,26 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from smile.errors import error
 from smile.lang.lexer import span_of_token
-from smile.lang.nodes import AGGREGATES, NestedGroup, SilenceCall
-from smile.lang.spans import widen_span
+from smile.lang.nodes import (
+    AGGREGATE_SYNONYMS,
+    AGGREGATES,
+    DERIVED_AGGREGATES,
+    PERCENTILES,
+    QUANTILE_SYNONYMS,
+    STRING_AGGREGATE_SYNONYMS,
+    NestedGroup,
+    Percentile,
+    PercentileCont,
+    SilenceCall,
+)
+from smile.lang.normal_forms import (
+    conditional,
+    filtered_aggregate,
+    ordered_aggregate,
+    string_aggregate,
+    with_explicit_null_order,
+)
+from smile.lang.spans import span_of, widen_span
 from smile.source import Span
 
 NON_RESERVED_WORDS = frozenset(
@@ -40,16 +58,87 @@ class UnexpectedTokenError(ParseError):
 
 
 class _WrongArgumentCount(Exception):
-    """A function of one argument has none or several. The caller knows its name and its span."""
+    """A function has too few or too many arguments. The caller knows its name and its span."""
 
 
 def _one_argument_builder(kind: type[exp.Func]) -> Callable[[list[exp.Expr]], exp.Func]:
     def build(args: list[exp.Expr]) -> exp.Func:
         if len(args) != 1:
-            raise _WrongArgumentCount
+            raise _WrongArgumentCount("one argument")
         return kind(this=args[0])
 
     return build
+
+
+def _two_arguments_builder(kind: type[exp.Func]) -> Callable[[list[exp.Expr]], exp.Func]:
+    def build(args: list[exp.Expr]) -> exp.Func:
+        if len(args) != 2:
+            raise _WrongArgumentCount("two arguments")
+        return kind(this=args[0], expression=args[1])
+
+    return build
+
+
+def _build_now(args: list[exp.Expr]) -> exp.Expr:
+    if args:
+        raise _WrongArgumentCount("no arguments")
+    return exp.CurrentTimestamp()
+
+
+def _build_conditional(args: list[exp.Expr]) -> exp.Expr:
+    if len(args) not in (2, 3):
+        raise _WrongArgumentCount("two or three arguments")
+    return conditional(args)
+
+
+def _build_distinct_count(args: list[exp.Expr]) -> exp.Expr:
+    if len(args) != 1:
+        raise _WrongArgumentCount("one argument")
+    return exp.Count(this=exp.Distinct(expressions=args))
+
+
+def _percentile_builder(kind: type[Percentile]) -> Callable[[list[exp.Expr]], exp.Expr]:
+    def build(args: list[exp.Expr]) -> exp.Expr:
+        if len(args) != 1:
+            raise _WrongArgumentCount("one argument, and WITHIN GROUP (ORDER BY …) after it")
+        return kind(fraction=args[0])
+
+    return build
+
+
+def _quantile_builder(kind: type[Percentile]) -> Callable[[list[exp.Expr]], exp.Expr]:
+    def build(args: list[exp.Expr]) -> exp.Expr:
+        if len(args) != 2:
+            raise _WrongArgumentCount("two arguments, the value and the fraction")
+        return kind(this=args[0], fraction=args[1])
+
+    return build
+
+
+def _string_aggregate_builder(name: str, default_separator: str) -> Callable[[list[exp.Expr]], exp.Expr]:
+    def build(args: list[exp.Expr]) -> exp.Expr:
+        count = sum(len(a.expressions) if isinstance(a, exp.Distinct) else 1 for a in map(_unordered, args))
+        if not 1 <= count <= 2 or (count == 1 and name == "STRING_AGG"):
+            raise _WrongArgumentCount("two arguments, the text and the separator")
+        return string_aggregate(args, default_separator)
+
+    return build
+
+
+def _unordered(arg: exp.Expr) -> exp.Expr:
+    return arg.this if isinstance(arg, exp.Order) else arg
+
+
+def _build_median(args: list[exp.Expr]) -> exp.Expr:
+    if len(args) != 1:
+        raise _WrongArgumentCount("one argument")
+    return PercentileCont(this=args[0], fraction=exp.Literal.number("0.5"))
+
+
+_AGGREGATE_BUILDERS: dict[str, Callable[..., exp.Expr]] = {
+    **{name: _one_argument_builder(node) for name, node in (*AGGREGATES.items(), *DERIVED_AGGREGATES.items())},
+    **{name: _two_arguments_builder(DERIVED_AGGREGATES[name]) for name in ("ARG_MAX", "ARG_MIN")},
+}
 
 
 _SQLGLOT_EXPECTATIONS = (
@@ -69,8 +158,16 @@ _SQLGLOT_EXPECTATIONS = (
 
 class ExpressionParser(PostgresParser):
     FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {
-        **{name: _one_argument_builder(node) for name, node in AGGREGATES.items()},
+        **_AGGREGATE_BUILDERS,
+        **{name: _AGGREGATE_BUILDERS[synonym] for name, synonym in AGGREGATE_SYNONYMS.items()},
+        **dict.fromkeys(("APPROX_COUNT_DISTINCT", "APPROX_DISTINCT"), _build_distinct_count),
+        **{name: _percentile_builder(node) for name, node in PERCENTILES.items()},
+        **{name: _quantile_builder(PERCENTILES[synonym]) for name, synonym in QUANTILE_SYNONYMS.items()},
+        **{name: _string_aggregate_builder(name, s) for name, s in STRING_AGGREGATE_SYNONYMS.items()},
+        "MEDIAN": _build_median,
         "GROUP": lambda args: NestedGroup(expressions=args),
+        "IF": _build_conditional,
+        "NOW": _build_now,
     }
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
         "CAST": lambda self: self._parse_cast(True),
@@ -79,29 +176,46 @@ class ExpressionParser(PostgresParser):
         "SILENCE": lambda self: self._parse_silence(),
         "SUBSTRING": lambda self: self._parse_substring_call(),
         "TRIM": lambda self: self._parse_trim_call(),
+        "TRY_CAST": lambda self: self._parse_cast(True),
     }
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {"CASE": lambda self: self._parse_case()}
-    NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, type[exp.Expr]]] = {}
+    NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, type[exp.Expr]]] = {
+        TokenType.CURRENT_TIMESTAMP: exp.CurrentTimestamp,
+        TokenType.LOCALTIMESTAMP: exp.CurrentTimestamp,
+    }
     FUNC_TOKENS: ClassVar[set[TokenType]] = {
         *NON_RESERVED_WORDS,
         TokenType.IDENTIFIER,
         TokenType.LEFT,
         TokenType.RIGHT,
         TokenType.EXISTS,
+        TokenType.ANY,
+        TokenType.SOME,
+        TokenType.ALL,
     }
-    SUBQUERY_PREDICATES: ClassVar[dict[TokenType, Any]] = {TokenType.EXISTS: exp.Exists}
+    SUBQUERY_PREDICATES: ClassVar[dict[TokenType, Any]] = {
+        TokenType.EXISTS: exp.Exists,
+        TokenType.ANY: exp.Any,
+        TokenType.SOME: exp.Any,
+        TokenType.ALL: exp.All,
+    }
     STATEMENT_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {}
     QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
         TokenType.WHERE: lambda self: ("where", self._parse_where()),
         TokenType.GROUP_BY: lambda self: ("group", self._parse_group()),
         TokenType.HAVING: lambda self: ("having", self._parse_having()),
+        TokenType.QUALIFY: lambda self: ("qualify", self._parse_qualify()),
         TokenType.ORDER_BY: lambda self: ("order", self._parse_order()),
         TokenType.LIMIT: lambda self: ("limit", self._parse_limit()),
+        TokenType.FETCH: lambda self: ("limit", self._parse_fetch()),
     }
     QUERY_MODIFIER_TOKENS: ClassVar[set[TokenType]] = set(QUERY_MODIFIER_PARSERS)
     RANGE_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
-        token: PostgresParser.RANGE_PARSERS[token]
-        for token in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
+        **{
+            token: PostgresParser.RANGE_PARSERS[token]
+            for token in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
+        },
+        TokenType.RLIKE: lambda self, this: self._parse_regular_expression(this),
     }
     UNARY_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
         token: PostgresParser.UNARY_PARSERS[token] for token in (TokenType.PLUS, TokenType.NOT, TokenType.DASH)
@@ -202,6 +316,36 @@ class ExpressionParser(PostgresParser):
             raise UnexpectedTokenError("an expression", self._next)
         return super()._parse_in(this)
 
+    def _parse_regular_expression(self, this: exp.Expr | None) -> exp.Expr:
+        """`a ~ p` is REGEXP_LIKE(a, p); `!` negates it, and `*` ignores case."""
+        operator = self._prev.text
+        flags = [exp.Literal.string("i")] if operator.endswith("*") else []
+        call = self._anonymous_call("REGEXP_LIKE", [this, self._parse_bitwise(), *flags])
+        return exp.Not(this=call) if operator.startswith("!") else call
+
+    def _parse_order(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        node = super()._parse_order(*args, **kwargs)
+        if isinstance(node, exp.Order):
+            node.set("expressions", with_explicit_null_order(node.expressions))
+        return node
+
+    def _parse_plain_order(self) -> exp.Expr:
+        """An ORDER BY in which NULLS FIRST and NULLS LAST make no difference, because NULLs do not count."""
+        order = super()._parse_order()
+        self.expect(isinstance(order, exp.Order), "ORDER BY")
+        assert isinstance(order, exp.Order)
+        return order
+
+    def _parse_fetch(self) -> exp.Expr:
+        """`FETCH FIRST 3 ROWS ONLY` is `LIMIT 3`."""
+        self._advance()
+        self.expect(self._match_text_seq("FIRST") or self._match_text_seq("NEXT"), "FIRST")
+        count = self._parse_number() or exp.Literal.number(1)
+        self.expect(self._match_text_seq("ROWS") or self._match_text_seq("ROW"), "ROWS")
+        self.expect(self._match_text_seq("ONLY"), "ONLY")
+        limit: exp.Expr = self.expression(exp.Limit(expression=count))
+        return limit
+
     def _parse_primary(self) -> exp.Expr | None:
         """sqlglot parses a separate point and the token after it as a number, whatever that token is."""
         if self._curr.token_type == TokenType.DOT:
@@ -250,10 +394,10 @@ class ExpressionParser(PostgresParser):
         first = self._curr
         try:
             return super()._parse_function_call(*args, **kwargs)
-        except _WrongArgumentCount:
+        except _WrongArgumentCount as wrong:
             last = self._curr if self._curr.token_type == TokenType.R_PAREN else self._prev
             span = Span(first.start, last.end + 1)
-            raise error("E032", f"{first.text.upper()} takes one argument", span) from None
+            raise error("E032", f"{first.text.upper()} takes {wrong}", span) from None
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         """sqlglot calls this after each function call: the span of the call ends at the previous token.
@@ -266,9 +410,21 @@ class ExpressionParser(PostgresParser):
             widen_span(this, span_of_token(self._prev))
             if not isinstance(this, exp.Case):
                 self.expect(self._prev.token_type == TokenType.R_PAREN, ")")
+        if this is not None and self._match_text_seq("WITHIN", "GROUP"):
+            order = self._parse_wrapped(self._parse_plain_order)
+            within = self.expression(exp.WithinGroup(this=this, expression=order))
+            if call := span_of(this):
+                widen_span(within, call)
+            this = ordered_aggregate(within)
+            widen_span(this, span_of_token(self._prev))
         if self._curr.token_type == TokenType.OVER and self._next.token_type not in _NAME_TOKENS | {TokenType.L_PAREN}:
             raise UnexpectedTokenError("(", self._next or None)
         node = super()._parse_window(this, alias)
+        if isinstance(node, exp.Filter):
+            widen_span(node, span_of_token(self._prev))
+            node = filtered_aggregate(node)
+        elif isinstance(node, exp.Window) and isinstance(node.this, exp.Filter):
+            node.set("this", filtered_aggregate(node.this))
         if node is not None and isinstance(spec := node.args.get("spec"), exp.WindowSpec):
             _normalise_frame(spec)
         return node
@@ -319,8 +475,9 @@ def _normalise_frame(spec: exp.WindowSpec) -> None:
     """Frames with and without an explicit end at CURRENT ROW become equal."""
     if spec.args.get("end") == "CURRENT ROW":
         spec.set("end", None)
-    for word in ("kind", "start_side"):
-        spec.set(word, str(spec.args.get(word)).upper())
+    for word in ("kind", "start_side", "end_side"):
+        if isinstance(value := spec.args.get(word), str):
+            spec.set(word, value.upper())
 
 
 def type_name_at(tokens: list[Token], index: int) -> tuple[str, int]:

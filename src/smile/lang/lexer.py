@@ -24,17 +24,17 @@ _KEYWORD_LIST = """
     ROWS SELECT SEMI SOME THEN TIME TIMESTAMP TIMESTAMPTZ TRUE UNION UNNEST UNPIVOT USING VALUES WHEN WHERE
     WINDOW WITH
 """
-_KEYWORDS = {name: TokenType[name] for name in _KEYWORD_LIST.split()}
-_KEYWORDS |= {"AS": TokenType.ALIAS, "TABLESAMPLE": TokenType.TABLE_SAMPLE}
+KEYWORDS = {name: TokenType[name] for name in _KEYWORD_LIST.split()}
+KEYWORDS |= {"AS": TokenType.ALIAS, "TABLESAMPLE": TokenType.TABLE_SAMPLE}
 
-_WORD_PAIRS = {
+WORD_PAIRS = {
     ("GROUP", "BY"): TokenType.GROUP_BY,
     ("ORDER", "BY"): TokenType.ORDER_BY,
     ("PARTITION", "BY"): TokenType.PARTITION_BY,
     ("GROUPING", "SETS"): TokenType.GROUPING_SETS,
     ("SIMILAR", "TO"): TokenType.SIMILAR_TO,
 }
-_WORD_PAIR_STARTS = {first for first, _ in _WORD_PAIRS}
+_WORD_PAIR_STARTS = {first for first, _ in WORD_PAIRS}
 
 _KEYWORD_ONLY_BEFORE = {
     **dict.fromkeys(("CUBE", "PIVOT", "ROLLUP", "UNNEST", "UNPIVOT", "VALUES", "MATCH_RECOGNIZE"), TokenType.L_PAREN),
@@ -43,6 +43,9 @@ _KEYWORD_ONLY_BEFORE = {
 """Words that are names unless a token of this type follows."""
 
 _OPERATORS = {
+    "!~*": TokenType.RLIKE,
+    "!~": TokenType.RLIKE,
+    "~*": TokenType.RLIKE,
     "->": TokenType.ARROW,
     "<>": TokenType.NEQ,
     "!=": TokenType.NEQ,
@@ -72,6 +75,8 @@ _OPERATORS = {
 }
 
 _CHARACTER_HINTS = {
+    "$": "Write a string in single quotes: 'text'. There are no functions of users.",
+    "@": "Write ABS(a).",
     "`": 'Write a name with special characters in double quotes: "name".',
     "‘": "Write a string in single quotes: 'text'.",
     "’": "Write a string in single quotes: 'text'.",
@@ -109,6 +114,39 @@ _TO_SEMICOLON = re.compile(r"""(?:[^;'"/-]+|'[^']*(?:''[^']*)*'?|"[^"]*(?:""[^"]
 _BETWEEN_STATEMENTS = re.compile(r"[;\s\ufeff]*")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _INVALID_CHARACTER = re.compile("[\0\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Lexeme:
+    """A piece of a text. Its kind is a group of `_LEXEME`: `space`, `remark` (to the end of its line), `comment`,
+    `word`, `end` (a semicolon) and so on."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def read_lexemes(text: str) -> Iterator[Lexeme]:
+    """All of the text, space and comments included. An unterminated comment reaches to the end."""
+    position = 0
+    while position < len(text):
+        lexeme = _LEXEME.match(text, position)
+        assert lexeme is not None, "every character is at least `other`"
+        kind, start = lexeme.lastgroup or "", position
+        position = (_comment_end(text, lexeme.end()) or len(text)) if kind == "comment" else lexeme.end()
+        yield Lexeme(kind, start, position)
+
+
+def _comment_end(text: str, position: int) -> int | None:
+    """The end of the comment that contains this position; None if it has none. Comments nest, as in PostgreSQL."""
+    depth = 1
+    while depth:
+        edge = _COMMENT_EDGE.search(text, position)
+        if edge is None:
+            return None
+        depth += 1 if edge.group() == "/*" else -1
+        position = edge.end()
+    return position
 
 
 @dataclass
@@ -175,16 +213,10 @@ class _StatementLexer:
             statement.problem = Diagnostic("E003", message, span_of_token(statement.tokens[0]))
 
     def _skip_comment(self, start: int) -> None:
-        """Comments nest, as in PostgreSQL."""
-        depth = 1
-        while depth:
-            edge = _COMMENT_EDGE.search(self.text, self.position)
-            if edge is None:
-                self.statement.problem = _unterminated_problem("comment", self.text, start)
-                self.position = len(self.text)
-                return
-            depth += 1 if edge.group() == "/*" else -1
-            self.position = edge.end()
+        end = _comment_end(self.text, self.position)
+        if end is None:
+            self.statement.problem = _unterminated_problem("comment", self.text, start)
+        self.position = len(self.text) if end is None else end
 
     def _skip_to_semicolon(self) -> None:
         problem = self.statement.problem
@@ -255,7 +287,7 @@ def nesting_problem(span: Span, levels: int = limits.nesting_max) -> Diagnostic:
 def _make_token(kind: str, written: str, span: Span) -> Token:
     match kind:
         case "word":
-            type_ = _KEYWORDS.get(written.upper(), TokenType.VAR)
+            type_ = KEYWORDS.get(written.upper(), TokenType.VAR)
         case "quoted":
             type_, written = TokenType.IDENTIFIER, written[1:-1].replace('""', '"')
         case "string" if written[0] != "'":
@@ -279,7 +311,7 @@ def _append_token(tokens: list[Token], token: Token) -> None:
     """Word pairs such as GROUP BY become one token, also with space or comments between the words."""
     if tokens and token.token_type == TokenType.VAR and tokens[-1].token_type == TokenType.VAR:
         first = tokens[-1].text.upper()
-        if first in _WORD_PAIR_STARTS and (type_ := _WORD_PAIRS.get((first, token.text.upper()))):
+        if first in _WORD_PAIR_STARTS and (type_ := WORD_PAIRS.get((first, token.text.upper()))):
             tokens[-1] = Token(type_, f"{first} {token.text.upper()}", start=tokens[-1].start, end=token.end)
             return
     tokens.append(token)

@@ -65,6 +65,106 @@ AGGREGATES: Final[Mapping[str, type[exp.AggFunc]]] = {
 """The aggregates of one argument. MMPL has the same names."""
 
 
+class Percentile(exp.Expression, exp.AggFunc):
+    """`PERCENTILE_CONT(fraction) WITHIN GROUP (ORDER BY expr [DESC])`. A percentile without WITHIN GROUP has no `this`
+    yet."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": False, "fraction": True, "descending": False}
+
+    @property
+    def fraction(self) -> exp.Expr:
+        return cast(exp.Expr, self.args["fraction"])
+
+    @property
+    def descending(self) -> bool:
+        return bool(self.args.get("descending"))
+
+
+class PercentileCont(Percentile):
+    """The value at the fraction of the ordered values, between two of them if need be."""
+
+
+class PercentileDisc(Percentile):
+    """The first value that at least the fraction of all values do not exceed."""
+
+
+PERCENTILES: Final[Mapping[str, type[Percentile]]] = {
+    "PERCENTILE_CONT": PercentileCont,
+    "PERCENTILE_DISC": PercentileDisc,
+}
+
+QUANTILE_SYNONYMS: Final[Mapping[str, str]] = {
+    "PERCENTILE": "PERCENTILE_CONT",
+    "QUANTILE_CONT": "PERCENTILE_CONT",
+    "QUANTILE": "PERCENTILE_DISC",
+    "QUANTILE_DISC": "PERCENTILE_DISC",
+    "APPROX_PERCENTILE": "PERCENTILE_DISC",
+    "APPROX_QUANTILE": "PERCENTILE_DISC",
+    "PERCENTILE_APPROX": "PERCENTILE_DISC",
+}
+"""Names of other dialects, with the value and the fraction as arguments. All of them are exact."""
+
+
+class StringAggregate(exp.Expression, exp.AggFunc):
+    """`STRING_AGG([DISTINCT] expr, separator [ORDER BY expr [DESC], …])`. The separator is a string. `DISTINCT` texts
+    have no other `order` than their own, which may be `descending`."""
+
+    arg_types: ClassVar[dict[str, bool]] = {
+        "this": True,
+        "separator": True,
+        "order": False,
+        "distinct": False,
+        "descending": False,
+    }
+
+    @property
+    def order(self) -> list[exp.Ordered]:
+        return self.args.get("order") or []
+
+    @property
+    def is_distinct(self) -> bool:
+        return bool(self.args.get("distinct"))
+
+    @property
+    def descending(self) -> bool:
+        return bool(self.args.get("descending"))
+
+
+STRING_AGGREGATE_SYNONYMS: Final[Mapping[str, str]] = {"STRING_AGG": "", "LISTAGG": "", "GROUP_CONCAT": ","}
+"""The names of STRING_AGG, with the separator that each has by default; STRING_AGG itself has none."""
+
+
+DERIVED_AGGREGATES: Final[Mapping[str, type[exp.AggFunc]]] = {
+    "BOOL_AND": exp.LogicalAnd,
+    "BOOL_OR": exp.LogicalOr,
+    "STDDEV_SAMP": exp.StddevSamp,
+    "STDDEV_POP": exp.StddevPop,
+    "VAR_SAMP": exp.Variance,
+    "VAR_POP": exp.VariancePop,
+    "ARG_MAX": exp.ArgMax,
+    "ARG_MIN": exp.ArgMin,
+}
+"""The aggregates that are expressions over those of MMPL. ARG_MAX and ARG_MIN have two arguments, the others one."""
+
+AGGREGATE_SYNONYMS: Final[Mapping[str, str]] = {
+    "EVERY": "BOOL_AND",
+    "STDDEV": "STDDEV_SAMP",
+    "VARIANCE": "VAR_SAMP",
+    "MAX_BY": "ARG_MAX",
+    "MIN_BY": "ARG_MIN",
+    "FIRST_VALUE": "EARLIEST",
+    "LAST_VALUE": "LATEST",
+}
+"""Other names of aggregates, in other dialects."""
+
+RANKING_FUNCTIONS: Final = ("ROW_NUMBER", "RANK", "DENSE_RANK")
+"""The functions that number the rows of a partition, with OVER."""
+
+
+NEIGHBOUR_FUNCTIONS: Final = ("LAG", "LEAD")
+"""The functions that give a value of a row before or after, with OVER."""
+
+
 class NestedGroup(exp.Expression, exp.AggFunc):
     """`GROUP(a, b) AS x`: the columns of the members, as a nested relation."""
 
@@ -73,10 +173,11 @@ class NestedGroup(exp.Expression, exp.AggFunc):
 
 
 class StreamFunction(exp.Expression):
-    """TUMBLE, HOP, LAST or MERGE. It is used as a relation: in FROM, in JOIN, or as the argument of another one.
+    """TUMBLE, HOP, SESSION, LAST or MERGE. It is a relation: in FROM, in JOIN, or as the argument of another one.
 
     `kind` is its name in lower case. A relation is an `exp.Table`, an `exp.Subquery` or a `StreamFunction`. MERGE has
     relations only. The others have one relation, a column and intervals; HOP has them in the order (slide, size).
+    SESSION also has the columns of PARTITION BY in `per`.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {
@@ -84,6 +185,7 @@ class StreamFunction(exp.Expression):
         "relations": True,
         "column": False,
         "intervals": False,
+        "per": False,
         "alias": False,
     }
 
@@ -102,3 +204,7 @@ class StreamFunction(exp.Expression):
     @property
     def intervals(self) -> list[exp.Expr]:
         return self.args.get("intervals") or []
+
+    @property
+    def per(self) -> list[exp.Column]:
+        return self.args.get("per") or []

@@ -4,10 +4,13 @@ A statement gives at most one error, and one more if the semicolon before it is 
 `limits.syntax_errors_max` errors have been found.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import TypeVar
 
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -20,10 +23,26 @@ from smile.lang.statement_parser import read_statement
 from smile.lang.statements import Statement
 from smile.source import Source, Span
 
+T = TypeVar("T")
+
 _COMMON_WORDS = """
     SELECT DISTINCT FROM WHERE GROUP ORDER HAVING LIMIT JOIN USING BETWEEN UNION SUBSCRIBE CREATE STREAM DOMAIN VIEW
-    IMPORT CHECK INTERVAL CASE WHEN THEN ELSE BEST
+    TABLE IMPORT CHECK INTERVAL CASE WHEN THEN ELSE BEST
 """
+_NAMED_THINGS = frozenset(
+    (
+        "the view's name",
+        "the stream's name",
+        "the table's name",
+        "the domain's name",
+        "a column",
+        "a name",
+        "a stream or view",
+        "a view",
+    )
+)
+"""What a statement expects where a name has to be."""
+_CREATED = ("STREAM", "TABLE", "DOMAIN", "VIEW")
 _SUGGESTED_WORDS = _COMMON_WORDS.split()
 
 
@@ -55,7 +74,7 @@ def unparsed_names(source: Source) -> list[str]:
     ]
     creations = [part.tokens for part in unparsed if len(part.tokens) > 2 and unquoted_text(part.tokens[0]) == "CREATE"]
     imports = [part.tokens for part in unparsed if len(part.tokens) > 1 and unquoted_text(part.tokens[0]) == "IMPORT"]
-    created = [tokens[2].text for tokens in creations if unquoted_text(tokens[1]) in ("STREAM", "VIEW", "DOMAIN")]
+    created = [tokens[2].text for tokens in creations if unquoted_text(tokens[1]) in _CREATED]
     return created + [name for tokens in imports for name in (tokens[1].text, tokens[-1].text)]
 
 
@@ -71,11 +90,46 @@ def _split_program(text: str) -> Iterator[tuple[StatementTokens, Diagnostic | No
 
 
 def _parse_statement(statement: StatementTokens, text: str) -> Statement | Diagnostic:
+    return _parse_tokens(statement, text, read_statement)
+
+
+def parse_filter(source: Source) -> exp.Expr:
+    """The predicate of a filter. A syntax error is raised with its position."""
+    return _parse_predicate(source, _read_filter)
+
+
+def parse_condition(source: Source) -> exp.Expr:
+    """The predicate of an advertisement, in which `from` is a name. A syntax error is raised with its position."""
+    return _parse_predicate(source, _read_condition)
+
+
+def _parse_predicate(source: Source, read: Callable[[TokenCursor], exp.Expr]) -> exp.Expr:
+    parts = list(split_statements(source.text))
+    if len(parts) != 1:
+        raise SmileError(Diagnostic("E010", f"a {source.name} is one condition", Span(0, len(source.text))))
+    parsed = _parse_tokens(parts[0], source.text, read)
+    if isinstance(parsed, Diagnostic):
+        raise SmileError(replace(parsed, message=_printable(parsed.message)))
+    return parsed
+
+
+def _read_condition(cursor: TokenCursor) -> exp.Expr:
+    cursor.take_as_names("FROM")
+    return _read_filter(cursor)
+
+
+def _read_filter(cursor: TokenCursor) -> exp.Expr:
+    condition = cursor.read_condition_before(None)
+    cursor.expect_end()
+    return condition
+
+
+def _parse_tokens(statement: StatementTokens, text: str, read: Callable[[TokenCursor], T]) -> T | Diagnostic:
     if statement.problem:
         return statement.problem
     tokens = statement.tokens
     try:
-        return read_statement(TokenCursor(tokens, text))
+        return read(TokenCursor(tokens, text))
     except SmileError as failure:
         return failure.diagnostics[0]
     except UnexpectedTokenError as unexpected:
@@ -101,7 +155,16 @@ def _syntax_error(unexpected: UnexpectedTokenError, statement: StatementTokens, 
         end = statement.tokens[-1].end + 1
         span, actual = Span(end, end), "the end"
     message = f"expected {unexpected.expected} but found {actual}" if unexpected.expected else f"unexpected {actual}"
-    return Diagnostic("E010", message, span, _spelling_hint(statement.tokens, token))
+    return Diagnostic("E010", message, span, _keyword_hint(unexpected) or _spelling_hint(statement.tokens, token))
+
+
+def _keyword_hint(unexpected: UnexpectedTokenError) -> str | None:
+    """Where a name is expected, a keyword has to be quoted."""
+    token = unexpected.token
+    is_name_expected = unexpected.expected in _NAMED_THINGS
+    if token is None or not is_name_expected or not re.fullmatch(r"[^\W\d]\w*", token.text):
+        return None
+    return f'{token.text.upper()} is a keyword. Write "{token.text}" in double quotes, or choose another name.'
 
 
 def _shorten(written: str) -> str:
@@ -141,7 +204,7 @@ def _starts_statement(tokens: list[Token], index: int) -> bool:
     word = unquoted_text(tokens[index])
     next_text = unquoted_text(tokens[index + 1]) if index + 1 < len(tokens) else ""
     if word == "CREATE":
-        return next_text in ("STREAM", "DOMAIN", "VIEW") and index + 2 < len(tokens)
+        return next_text in _CREATED and index + 2 < len(tokens)
     if word not in ("SUBSCRIBE", "SUBSCRIPTIONS") or unquoted_text(tokens[index - 1]) in (
         ",",
         ".",

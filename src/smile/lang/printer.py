@@ -8,11 +8,24 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.generator import Generator
 
 from smile.lang.dialect import SmileSQL
-from smile.lang.nodes import BestClause, Earliest, Latest, NestedGroup, SilenceCall, StreamFunction
+from smile.lang.nodes import (
+    DERIVED_AGGREGATES,
+    PERCENTILES,
+    BestClause,
+    Earliest,
+    Latest,
+    NestedGroup,
+    SilenceCall,
+    StreamFunction,
+    StringAggregate,
+)
 from smile.lang.statements import (
+    AdvertiseProducer,
     ColumnDecl,
     CreateDomain,
+    CreateRepublisher,
     CreateStream,
+    CreateTable,
     CreateView,
     ImportRelation,
     Name,
@@ -34,15 +47,31 @@ def print_statement(statement: Statement) -> str:
             return f"CREATE DOMAIN {_name(name)} AS {base}{_constraints(not_null, checks)}"
         case CreateStream():
             return _stream(statement)
+        case CreateTable():
+            return _table(statement)
         case CreateView(name=name, columns=columns, query=query):
             column_list = f" ({', '.join(map(_name, columns))})" if columns else ""
             return f"CREATE VIEW {_name(name)}{column_list} AS {print_expression(query)}"
         case ImportRelation(relation=relation, condition=condition, alias=alias):
             brokers = ", ".join(map(_name, (statement.broker, *statement.other_brokers)))
-            where = "" if condition is None else f" WHERE {print_expression(condition)}"
-            return f"IMPORT {_name(relation)} FROM {brokers}{where}" + (f" AS {_name(alias)}" if alias else "")
+            return f"IMPORT {_name(relation)} FROM {brokers}{_where(condition)}" + (
+                f" AS {_name(alias)}" if alias else ""
+            )
+        case AdvertiseProducer(relation=relation, alias=alias):
+            ending = "" if alias is None else f" AS {_name(alias)}"
+            declared = "" if statement.stream is None else f" {_global_columns(statement.stream)}"
+            return f"ADVERTISE {_name(relation)}{declared}{_where(statement.condition)}{ending}"
+        case CreateRepublisher(name=name, relation=relation):
+            selection = f"SELECT * FROM {_name(relation)}{_where(statement.condition)}"
+            kept = statement.history
+            history = "" if kept is None else f" WITH (HISTORY = {print_expression(kept)})"
+            return f"CREATE REPUBLISHER {_name(name)} AS {selection}{history}"
         case Subscribe(names=names):
             return f"SUBSCRIBE {', '.join(map(_name, names))}"
+
+
+def _where(condition: exp.Expr | None) -> str:
+    return "" if condition is None else f" WHERE {print_expression(condition)}"
 
 
 def print_expression(node: exp.Expr) -> str:
@@ -50,7 +79,18 @@ def print_expression(node: exp.Expr) -> str:
     return _SmileGenerator(dialect=SmileSQL, comments=False, unsupported_level=ErrorLevel.IGNORE).generate(node)
 
 
+def _global_columns(stream: CreateStream) -> str:
+    assert stream.channel is not None
+    columns = [f"{_name(c.name)}: {_column(c, '').removeprefix(_name(c.name)).lstrip()}" for c in stream.columns]
+    keys = ", ".join([f"{_name(stream.tick.name)}: {stream.tick.type_name}", *columns[: len(stream.channel)]])
+    measurements = ", ".join(columns[len(stream.channel) :])
+    arrow = f" -> {measurements}" if measurements else ""
+    return f"({keys}{arrow})"
+
+
 def _stream(stream: CreateStream) -> str:
+    if stream.channel is not None:
+        return f"CREATE GLOBAL STREAM {_name(stream.name)} {_global_columns(stream)}"
     parts = [f"{_column(stream.tick, ' TIME KEY')}"]
     parts += [_column(column, "") for column in stream.columns]
     parts += [f"UNIQUE ({', '.join(map(_name, columns))})" for columns in stream.unique]
@@ -59,8 +99,21 @@ def _stream(stream: CreateStream) -> str:
         stream.many_origins_span is not None
     )
     options += [f"HOME = {_name(stream.home)}"] if stream.home is not None else []
+    options += ["CHANGES = TABLE"] * stream.is_table
     with_options = f" WITH ({', '.join(options)})" if options else ""
     return f"CREATE STREAM {_name(stream.name)} ({', '.join(parts)}){with_options}"
+
+
+def _table(table: CreateTable) -> str:
+    parts = [_column(column, "") for column in table.columns]
+    parts += [f"PRIMARY KEY ({', '.join(map(_name, table.key))})"]
+    parts += [f"CHECK ({print_expression(check)})" for check in table.checks]
+    ticks = " WITH (TICKS = PUBLISHER)" * table.publisher_timed + " STATIC" * table.is_static
+    rows = f" AS VALUES {', '.join(map(print_expression, table.rows))}" if table.rows else ""
+    if table.file is not None:
+        quoted = table.file.path.replace("'", "''")
+        rows = f" AS FILE '{quoted}'"
+    return f"CREATE TABLE {_name(table.name)} ({', '.join(parts)}){ticks}{rows}"
 
 
 def _column(column: ColumnDecl, key: str) -> str:
@@ -76,8 +129,21 @@ def _name(name: Name) -> str:
     return '"' + name.text.replace('"', '""') + '"' if name.quoted else name.text
 
 
+def _derived_aggregate_printer(name: str) -> Callable[..., str]:
+    return lambda self, node: f"{name}({self._list(node.iter_expressions())})"
+
+
+def _percentile_printer(name: str) -> Callable[..., str]:
+    def print_percentile(self: Any, node: exp.Expr) -> str:
+        order = f"{self.sql(node, 'this')}{' DESC' if node.args.get('descending') else ''}"
+        return f"{name}({self.sql(node, 'fraction')}) WITHIN GROUP (ORDER BY {order})"
+
+    return print_percentile
+
+
 class _SmileGenerator(Generator):
     AFTER_HAVING_MODIFIER_TRANSFORMS: ClassVar[dict[str, Callable[..., str]]] = {
+        "qualify": lambda self, select: self.sql(select, "qualify"),
         "best": lambda self, select: self.seg(self.sql(select, "best")) if select.args.get("best") else "",
     }
     EXPRESSION_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
@@ -87,8 +153,12 @@ class _SmileGenerator(Generator):
         SilenceCall: lambda self, node: self.silence_sql(node),
         Latest: lambda self, node: f"LATEST({self.sql(node, 'this')})",
         Earliest: lambda self, node: f"EARLIEST({self.sql(node, 'this')})",
+        StringAggregate: lambda self, node: self.string_aggregate_sql(node),
         NestedGroup: lambda self, node: f"GROUP({self._list(node.expressions)})",
+        exp.CurrentTimestamp: lambda *_: "NOW()",
         StreamFunction: lambda self, node: self.streamfunction_sql(node),
+        **{node: _derived_aggregate_printer(name) for name, node in DERIVED_AGGREGATES.items()},
+        **{node: _percentile_printer(name) for name, node in PERCENTILES.items()},
     }
 
     sql = continue_in_threads(Generator.sql)
@@ -97,14 +167,24 @@ class _SmileGenerator(Generator):
         per = f" PER {self._list(best.per)}" if best.per else ""
         return f"BEST {self.sql(best.k)} BY {self._list(best.by)}{per}"
 
+    def string_aggregate_sql(self, node: StringAggregate) -> str:
+        order = f" ORDER BY {self._list(node.order)}" if node.order else ""
+        distinct = "DISTINCT " if node.is_distinct else ""
+        if node.descending:
+            order = f" ORDER BY {self.sql(node, 'this')} DESC"
+        return f"STRING_AGG({distinct}{self.sql(node, 'this')}, {self.sql(node, 'separator')}{order})"
+
     def silence_sql(self, silence: SilenceCall) -> str:
         per = f" PER {self._list(silence.per)}" if silence.per else ""
         return f"SILENCE({self.sql(silence, 'this')}{per})"
 
     def streamfunction_sql(self, function: StreamFunction) -> str:
-        parts = [*function.relations, *([function.column] if function.column else []), *function.intervals]
+        per = self._list(function.per)
+        per = f" PARTITION BY {f'({per})' if len(function.per) > 1 else per}" if per else ""
+        rest = self._list([*([function.column] if function.column else []), *function.intervals])
         alias = function.args.get("alias")
-        return f"{function.kind.upper()}({self._list(parts)})" + (f" AS {self.sql(alias)}" if alias else "")
+        relations = f"{self._list(function.relations)}{per}" + (f", {rest}" if rest else "")
+        return f"{function.kind.upper()}({relations})" + (f" AS {self.sql(alias)}" if alias else "")
 
     def interval_sql(self, interval: exp.Interval) -> str:
         unit = interval.args.get("unit")
@@ -114,7 +194,15 @@ class _SmileGenerator(Generator):
         return f"x'{literal.name.lower()}'"
 
     def windowspec_sql(self, spec: exp.WindowSpec) -> str:
+        if spec.args.get("kind") == "ROWS":
+            start, end = (self._frame_end(spec, end) for end in ("start", "end"))
+            return f"ROWS BETWEEN {start} AND {end}"
         return f"RANGE {self.sql(spec, 'start')} PRECEDING"
+
+    def _frame_end(self, spec: exp.WindowSpec, end: str) -> str:
+        if spec.args.get(end) in (None, "CURRENT ROW"):
+            return "CURRENT ROW"
+        return f"{self.sql(spec, end)} {spec.args[f'{end}_side']}"
 
     def anonymous_sql(self, call: exp.Anonymous) -> str:
         return f"{call.name.upper()}({self._list(call.expressions)})"

@@ -1,13 +1,15 @@
-"""Parses the tokens of CREATE DOMAIN, CREATE STREAM, CREATE VIEW, IMPORT and SUBSCRIBE into a statement."""
+"""Parses the tokens of CREATE DOMAIN, CREATE STREAM, CREATE VIEW, IMPORT and SUBSCRIBE into a statement. Those of the
+registry are parsed in `registry_parser`, and CREATE TABLE in `table_parser`."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from smile.errors import error
+from smile.lang.column_parser import read_column, read_defined_name, read_list, read_names
 from smile.lang.cursor import TokenCursor
 from smile.lang.expression_parser import UnexpectedTokenError
+from smile.lang.registry_parser import read_advertise, read_republisher
 from smile.lang.statements import (
     ColumnDecl,
     CreateDomain,
@@ -18,15 +20,16 @@ from smile.lang.statements import (
     Statement,
     Subscribe,
 )
+from smile.lang.table_parser import read_table
 from smile.source import Span
 
-_STATEMENT_KINDS = "CREATE STREAM, CREATE DOMAIN, CREATE VIEW, IMPORT or SUBSCRIBE"
-_NO_TABLES_HINT = "Use a stream for published events, and a view for rows derived from them."
+_STATEMENT_KINDS = "CREATE STREAM, CREATE TABLE, CREATE DOMAIN, CREATE VIEW, IMPORT, ADVERTISE or SUBSCRIBE"
 
 REFUSED_STATEMENTS: dict[str, str | None] = {
-    "INSERT": "Events are published to streams. A program only defines streams and views.",
-    "UPDATE": "Events never change. A view can show the newest value with LATEST.",
-    "DELETE": "Events are never deleted. A view can filter rows with WHERE.",
+    "INSERT": "Publish to the stream or table. The first rows of a table are CREATE TABLE … AS VALUES (…).",
+    "UPSERT": "Publish to the table: an event replaces the row with its key.",
+    "UPDATE": "Publish to the table: an event replaces the row with its key. Events of streams never change.",
+    "DELETE": "Publish to the table: the key, with change = 'delete'. Events of streams are never deleted.",
     "MERGE": "Use MERGE(a, b) in FROM.",
     "DROP": "Remove the definition from the program.",
     "ALTER": "Change the definition in the program.",
@@ -39,15 +42,17 @@ REFUSED_STATEMENTS: dict[str, str | None] = {
 }
 
 REFUSED_CREATIONS: dict[str, str | None] = {
-    "TABLE": _NO_TABLES_HINT,
     "INDEX": "Indexes are created automatically.",
     "MATERIALIZED": "Every view is kept up to date. Use CREATE VIEW.",
     "OR": "A program is compiled as a whole. Omit OR REPLACE.",
     "TEMPORARY": "Omit TEMPORARY.",
     "TEMP": "Omit TEMP.",
-    "RECURSIVE": None,
-    **dict.fromkeys(("FUNCTION", "TRIGGER", "SCHEMA", "TYPE", "SEQUENCE", "DATABASE", "ROLE", "USER", "RULE"), None),
-    **dict.fromkeys(("PROCEDURE", "EXTENSION", "UNIQUE", "UNLOGGED", "SOURCE", "SINK"), None),
+    "RECURSIVE": "Views cannot refer to each other in a circle.",
+    "FUNCTION": "Write an expression, or a view. There are no functions of users: their bounds would be unknown.",
+    **dict.fromkeys(("TRIGGER", "SCHEMA", "TYPE", "SEQUENCE", "DATABASE", "ROLE", "USER", "RULE"), None),
+    "SOURCE": "Use CREATE STREAM, and publish to it: smile publish STREAM FILE.",
+    "SINK": "Subscribe to the view: smile subscribe VIEW.",
+    **dict.fromkeys(("PROCEDURE", "EXTENSION", "UNIQUE", "UNLOGGED"), None),
 }
 
 
@@ -57,6 +62,8 @@ def read_statement(cursor: TokenCursor) -> Statement:
         statement = _read_creation(cursor)
     elif cursor.skip("IMPORT"):
         statement = _read_import(cursor)
+    elif cursor.skip("ADVERTISE"):
+        statement = read_advertise(cursor, lambda: _read_stream(cursor, is_global=True))
     elif cursor.skip("SUBSCRIBE") or cursor.skip("SUBSCRIPTIONS"):
         statement = _read_subscribe(cursor)
     else:
@@ -69,12 +76,18 @@ def read_statement(cursor: TokenCursor) -> Statement:
 def _read_creation(cursor: TokenCursor) -> Statement:
     if cursor.skip("STREAM"):
         return _read_stream(cursor)
+    if cursor.skip("TABLE"):
+        return read_table(cursor)
+    if cursor.skip("GLOBAL", "STREAM"):
+        return _read_stream(cursor, is_global=True)
+    if cursor.skip("REPUBLISHER"):
+        return read_republisher(cursor, read_defined_name(cursor, "the republisher's name"))
     if cursor.skip("DOMAIN"):
         return _read_domain(cursor)
     if cursor.skip("VIEW"):
         return _read_view(cursor)
     _refuse(cursor, REFUSED_CREATIONS, "CREATE ")
-    raise UnexpectedTokenError("STREAM, DOMAIN or VIEW", cursor.token)
+    raise UnexpectedTokenError("STREAM, TABLE, DOMAIN or VIEW", cursor.token)
 
 
 def _refuse(cursor: TokenCursor, refused: dict[str, str | None], prefix: str) -> None:
@@ -84,19 +97,8 @@ def _refuse(cursor: TokenCursor, refused: dict[str, str | None], prefix: str) ->
             raise error("E013", f"{prefix}{statement_name} is not supported", cursor.span_from(0), hint)
 
 
-def _read_defined_name(cursor: TokenCursor, expected: str) -> Name:
-    first = cursor.index
-    if cursor.skip("IF", "NOT", "EXISTS"):
-        hint = "A program is compiled as a whole, and defines each name once. Omit IF NOT EXISTS."
-        raise error("E013", "IF NOT EXISTS is not supported", cursor.span_from(first), hint)
-    name = cursor.read_name(expected)
-    if cursor.skip("."):
-        raise error("E013", "a qualified name is not supported", cursor.span_from(first), "Relations have no schema.")
-    return name
-
-
 def _read_domain(cursor: TokenCursor) -> CreateDomain:
-    name = _read_defined_name(cursor, "the domain's name")
+    name = read_defined_name(cursor, "the domain's name")
     cursor.expect("AS")
     base, base_span = cursor.read_type_name()
     check, not_null = None, False
@@ -123,16 +125,19 @@ class _StreamElements:
     columns: list[ColumnDecl] = field(default_factory=list)
     checks: list[exp.Expr] = field(default_factory=list)
     unique: list[tuple[Name, ...]] = field(default_factory=list)
+    channel: tuple[Name, ...] | None = None
 
 
-def _read_stream(cursor: TokenCursor) -> CreateStream:
-    name = _read_defined_name(cursor, "the stream's name")
+def _read_stream(cursor: TokenCursor, is_global: bool = False) -> CreateStream:
+    name = read_defined_name(cursor, "the stream's name")
     cursor.expect("(")
     elements = _StreamElements()
-    if cursor.is_at(":", ahead=1):
+    if is_global:
+        _read_global_columns(cursor, elements)
+    elif cursor.is_at(":", ahead=1):
         _read_paper_columns(cursor, elements)
     else:
-        _read_list(cursor, lambda: _read_standard_element(cursor, elements))
+        read_list(cursor, lambda: _read_standard_element(cursor, elements))
     cursor.expect(")")
     options = _read_stream_options(cursor)
     if not elements.ticks:
@@ -153,12 +158,14 @@ def _read_stream(cursor: TokenCursor) -> CreateStream:
         tuple(elements.unique),
         options.many_origins_span,
         options.home,
+        options.is_table,
+        elements.channel,
     )
 
 
 def _read_paper_columns(cursor: TokenCursor, elements: _StreamElements) -> None:
     """The columns in the notation of the papers: `t: time -> a: string, …`."""
-    elements.ticks.append(_read_column(cursor, colon=True)[0])
+    elements.ticks.append(read_column(cursor, colon=True)[0])
     if cursor.is_at(")"):
         message = "the stream has no tick: there is no column before ->"
         raise error("E040", message, elements.ticks[0].span, "Write (t: time -> a: int, …).")
@@ -168,11 +175,28 @@ def _read_paper_columns(cursor: TokenCursor, elements: _StreamElements) -> None:
         if cursor.skip("CHECK"):
             elements.checks.append(cursor.read_condition())
         elif cursor.is_at("UNIQUE", "("):
-            elements.unique.append(_read_unique(cursor))
+            cursor.expect("UNIQUE")
+            elements.unique.append(read_names(cursor))
         else:
-            elements.columns.append(_read_column(cursor, colon=True)[0])
+            elements.columns.append(read_column(cursor, colon=True)[0])
 
-    _read_list(cursor, read_element)
+    read_list(cursor, read_element)
+
+
+def _read_global_columns(cursor: TokenCursor, elements: _StreamElements) -> None:
+    """The columns of a global stream: tick and key columns, an arrow, and the measurements. The tick comes first."""
+
+    cursor.take_as_names("FROM")
+
+    def read_next() -> None:
+        column, _ = read_column(cursor, colon=True)
+        is_first = not elements.ticks
+        (elements.ticks if is_first else elements.columns).append(column)
+
+    read_list(cursor, read_next)
+    elements.channel = tuple(column.name for column in elements.columns)
+    if cursor.skip("->"):
+        read_list(cursor, read_next)
 
 
 def _read_standard_element(cursor: TokenCursor, elements: _StreamElements) -> None:
@@ -181,55 +205,11 @@ def _read_standard_element(cursor: TokenCursor, elements: _StreamElements) -> No
         elements.checks.append(cursor.read_condition())
         return
     if cursor.is_at("UNIQUE", "("):
-        elements.unique.append(_read_unique(cursor))
+        cursor.expect("UNIQUE")
+        elements.unique.append(read_names(cursor))
         return
-    column, is_key = _read_column(cursor, colon=False)
+    column, is_key = read_column(cursor, colon=False)
     (elements.ticks if is_key else elements.columns).append(column)
-
-
-def _read_unique(cursor: TokenCursor) -> tuple[Name, ...]:
-    """`UNIQUE (a, b)`."""
-    cursor.expect("UNIQUE", "(")
-    names: list[Name] = []
-    _read_list(cursor, lambda: names.append(cursor.read_name("a column")))
-    cursor.expect(")")
-    return tuple(names)
-
-
-def _read_list(cursor: TokenCursor, read_item: Callable[[], None]) -> None:
-    read_item()
-    while cursor.skip(","):
-        read_item()
-
-
-def _read_column(cursor: TokenCursor, colon: bool) -> tuple[ColumnDecl, bool]:
-    """A column, and whether it is the TIME KEY. In `t TIME KEY`, TIME is both the type and part of TIME KEY."""
-    first = cursor.index
-    name = cursor.read_name("a column")
-    if colon:
-        cursor.expect(":")
-    type_name, type_span = cursor.read_type_name()
-    is_key = type_name.upper() == "TIME" and cursor.skip("KEY")
-    not_null, unique, checks = False, False, []
-    while True:
-        start = cursor.index
-        if cursor.skip("NOT", "NULL"):
-            not_null = True
-        elif cursor.skip("CHECK"):
-            checks.append(cursor.read_condition())
-        elif cursor.skip("UNIQUE"):
-            unique = True
-        elif not colon and cursor.skip("TIME", "KEY"):
-            is_key = True
-        elif cursor.skip("PRIMARY", "KEY"):
-            hint = "A stream is keyed by its tick: t TIME KEY."
-            raise error("E013", "PRIMARY KEY is not supported", cursor.span_from(start), hint)
-        elif cursor.skip("DEFAULT") or cursor.skip("REFERENCES") or cursor.skip("NULL"):
-            word = cursor.tokens[start].text.upper()
-            raise error("E013", f"{word} is not supported in a column", cursor.span_from(start))
-        else:
-            break
-    return ColumnDecl(name, type_name, type_span, not_null, tuple(checks), cursor.span_from(first), unique), is_key
 
 
 @dataclass(frozen=True)
@@ -239,19 +219,24 @@ class _StreamOptions:
     publisher_timed: bool = False
     many_origins_span: Span | None = None
     home: Name | None = None
+    is_table: bool = False
+
+
+OPTION_VALUES = {"TICKS": ("PUBLISHER", "BROKER"), "ORIGINS": ("MANY", "ONE"), "CHANGES": ("TABLE", "NONE")}
+"""The values of each option, the default last."""
 
 
 def _read_stream_options(cursor: TokenCursor) -> _StreamOptions:
-    """The options in `WITH (TICKS = PUBLISHER)` or `WITH (ORIGINS = MANY, HOME = broker)`."""
+    """The options in `WITH (TICKS = PUBLISHER)`, `WITH (ORIGINS = MANY, HOME = broker)` or `WITH (CHANGES = TABLE)`."""
     seen: set[str] = set()
     options = _StreamOptions()
 
     def read_option() -> None:
         nonlocal options
         first = cursor.index
-        option = next((word for word in ("TICKS", "ORIGINS", "HOME") if cursor.skip(word)), None)
+        option = next((word for word in (*OPTION_VALUES, "HOME") if cursor.skip(word)), None)
         if option is None:
-            raise UnexpectedTokenError("TICKS, ORIGINS or HOME", cursor.token)
+            raise UnexpectedTokenError("TICKS, ORIGINS, HOME or CHANGES", cursor.token)
         if option in seen:
             raise error("E010", f"{option} is given twice", cursor.span_from(first))
         seen.add(option)
@@ -259,18 +244,20 @@ def _read_stream_options(cursor: TokenCursor) -> _StreamOptions:
         if option == "HOME":
             options = replace(options, home=cursor.read_name("a broker"))
             return
-        other, default = ("PUBLISHER", "BROKER") if option == "TICKS" else ("MANY", "ONE")
+        other, default = OPTION_VALUES[option]
         is_other = cursor.skip(other)
         if not is_other and not cursor.skip(default):
             raise UnexpectedTokenError(f"{other} or {default}", cursor.token)
         if option == "TICKS":
             options = replace(options, publisher_timed=is_other)
+        elif option == "CHANGES":
+            options = replace(options, is_table=is_other)
         elif is_other:
             options = replace(options, many_origins_span=cursor.span_from(first))
 
     if cursor.skip("WITH"):
         cursor.expect("(")
-        _read_list(cursor, read_option)
+        read_list(cursor, read_option)
         cursor.expect(")")
     if options.home is not None and options.many_origins_span is None:
         hint = "A stream with one origin has its home where it is created. Write WITH (ORIGINS = MANY, HOME = …)."
@@ -279,14 +266,14 @@ def _read_stream_options(cursor: TokenCursor) -> _StreamOptions:
 
 
 def _read_view(cursor: TokenCursor) -> CreateView:
-    name = _read_defined_name(cursor, "the view's name")
+    name = read_defined_name(cursor, "the view's name")
     columns: list[Name] = []
     if not cursor.skip("AS"):
         if not cursor.is_at("("):
             raise UnexpectedTokenError("AS", cursor.token)
         if not any(cursor.is_at(word, ahead=1) for word in ("SELECT", "WITH", "(")):
             cursor.skip("(")
-            _read_list(cursor, lambda: columns.append(cursor.read_name("a column or SELECT")))
+            read_list(cursor, lambda: columns.append(cursor.read_name("a column or SELECT")))
             cursor.expect(")", "AS")
     if cursor.token is None:
         raise UnexpectedTokenError("SELECT", None)
@@ -294,10 +281,10 @@ def _read_view(cursor: TokenCursor) -> CreateView:
 
 
 def _read_import(cursor: TokenCursor) -> ImportRelation:
-    relation = _read_defined_name(cursor, "a stream or view")
+    relation = read_defined_name(cursor, "a stream or view")
     cursor.expect("FROM")
     brokers: list[Name] = []
-    _read_list(cursor, lambda: brokers.append(cursor.read_name("a broker")))
+    read_list(cursor, lambda: brokers.append(cursor.read_name("a broker")))
     condition = cursor.read_condition_before("AS") if cursor.skip("WHERE") else None
     alias = cursor.read_name("the name of the import") if cursor.skip("AS") else None
     return ImportRelation(relation, brokers[0], condition, alias, cursor.span_from(0), tuple(brokers[1:]))
@@ -305,5 +292,5 @@ def _read_import(cursor: TokenCursor) -> ImportRelation:
 
 def _read_subscribe(cursor: TokenCursor) -> Subscribe:
     names: list[Name] = []
-    _read_list(cursor, lambda: names.append(cursor.read_name("a view")))
+    read_list(cursor, lambda: names.append(cursor.read_name("a view")))
     return Subscribe(tuple(names), cursor.span_from(0))

@@ -53,7 +53,8 @@ class CreateStream:
 
     `tick.checks` and `tick.not_null` are as written. A tick is never NULL, also without NOT NULL.
     `many_origins_span` is where `ORIGINS = MANY` is written; None if it is not. `home` is the stream's home, if it is
-    another broker.
+    another broker. `is_table`: the events are changes of a table. `channel` has the key columns of a global stream;
+    None if it is none.
     """
 
     name: Name
@@ -65,6 +66,32 @@ class CreateStream:
     unique: tuple[tuple[Name, ...], ...] = ()
     many_origins_span: Span | None = None
     home: Name | None = None
+    is_table: bool = False
+    channel: tuple[Name, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RowsFile:
+    """`FILE 'path'`, at `span`: a table's first contents."""
+
+    path: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    """`key` is the primary key. `checks` are those of the table, not those of single columns. `rows` are the lists of
+    VALUES: the first contents, and all there is if the table `is_static`. They may be in a `file` instead."""
+
+    name: Name
+    columns: tuple[ColumnDecl, ...]
+    key: tuple[Name, ...]
+    checks: tuple[exp.Expr, ...]
+    rows: tuple[exp.Tuple, ...]
+    is_static: bool
+    publisher_timed: bool
+    span: Span
+    file: RowsFile | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +102,13 @@ class CreateView:
     columns: tuple[Name, ...]
     query: exp.Query
     span: Span
+
+
+def relations_named(view: CreateView) -> list[str]:
+    """The names after FROM and JOIN, but for those of common table expressions."""
+    common = {expression.alias.casefold() for expression in view.query.find_all(exp.CTE)}
+    names = [table.name for table in view.query.find_all(exp.Table)]
+    return [name for name in dict.fromkeys(names) if name and name.casefold() not in common]
 
 
 @dataclass(frozen=True)
@@ -95,6 +129,29 @@ class ImportRelation:
 
 
 @dataclass(frozen=True)
+class AdvertiseProducer:
+    """A producer of a global stream. Without a condition, it may publish anything. `alias` is its name. `stream`
+    declares the global stream, if its columns are given."""
+
+    relation: Name
+    condition: exp.Expr | None
+    alias: Name | None
+    span: Span
+    stream: CreateStream | None = None
+
+
+@dataclass(frozen=True)
+class CreateRepublisher:
+    """`CREATE REPUBLISHER name AS SELECT * FROM relation WHERE condition WITH (HISTORY = interval)`."""
+
+    name: Name
+    relation: Name
+    condition: exp.Expr | None
+    span: Span
+    history: exp.Expr | None = None
+
+
+@dataclass(frozen=True)
 class Subscribe:
     """At least one name. A name may be that of a view or a stream."""
 
@@ -102,4 +159,13 @@ class Subscribe:
     span: Span
 
 
-Statement = CreateDomain | CreateStream | CreateView | ImportRelation | Subscribe
+Statement = (
+    CreateDomain
+    | CreateStream
+    | CreateTable
+    | CreateView
+    | ImportRelation
+    | AdvertiseProducer
+    | CreateRepublisher
+    | Subscribe
+)

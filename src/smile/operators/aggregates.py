@@ -8,13 +8,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from smile.algebra import mmpl
 from smile.algebra.coercions import cast
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading, check_columns_exist, check_unique
-from smile.algebra.types import BOOL, FLOAT, INT, SUM_OF_INTS, DataType, Value, decimal_type, relation_type
+from smile.algebra.types import (
+    BOOL,
+    FLOAT,
+    INT,
+    INTERVAL,
+    STRING,
+    SUM_OF_INTS,
+    DataType,
+    Value,
+    decimal_type,
+    relation_type,
+)
 from smile.errors import error
 from smile.knowledge.aggregate_types import (
     Membership,
@@ -71,6 +82,9 @@ class AggregateFunction(ABC):
     reads_members: ClassVar[bool] = False
     """If a member leaves or changes, the others decide the value, so all of them are stored. The retractable
     accumulator says the same."""
+    stores: ClassVar[Literal["totals", "values", "members"]] = "totals"
+    """What is stored of members that stay and do not change: only totals of the group, their distinct values, or the
+    members themselves."""
 
     def data_type(self, call: mmpl.Aggregate, arg: DataType, heading: Heading, span: Span | None) -> DataType:
         """`arg` is the type of the argument. By default it is the type of the result too."""
@@ -94,6 +108,7 @@ class _Count(AggregateFunction):
 
 class _CountDistinct(AggregateFunction):
     has_default = True
+    stores = "values"
 
     def data_type(self, call: mmpl.Aggregate, arg: DataType, heading: Heading, span: Span | None) -> DataType:
         if not arg.is_ordered:
@@ -109,6 +124,7 @@ class _CountDistinct(AggregateFunction):
 
 class _Group(AggregateFunction):
     has_default = True
+    stores = "members"
 
     def data_type(self, call: mmpl.Aggregate, arg: DataType, heading: Heading, span: Span | None) -> DataType:
         check_columns_exist(call.columns, heading, span)
@@ -153,6 +169,56 @@ class _Average(AggregateFunction):
 
     def evolution(self, arg: ColumnType, group: Membership) -> Evolution:
         return Evolution("range", arg.shown_range, Direction.EITHER, _is_nullable(arg, group), per_event=arg.per_event)
+
+
+class _Percentile(AggregateFunction):
+    """A value of a member, or one between those of two."""
+
+    reads_members = True
+    stores = "values"
+
+    def data_type(self, call: mmpl.Aggregate, arg: DataType, heading: Heading, span: Span | None) -> DataType:
+        name = call.function.upper()
+        if call.function == "percentile_cont":
+            if arg not in (FLOAT, INTERVAL):
+                raise error("E031", f"{name} needs floats or intervals, not {arg}", span)
+        elif not _has_order_of_64_bits(arg):
+            hint = f"Cast it to decimal({_DIGITS_IN_64_BITS}, 0), or to float." if arg.name == "decimal" else None
+            raise error("E031", f"{name} cannot be applied to a {arg}", span, hint)
+        return arg
+
+    def evolution(self, arg: ColumnType, group: Membership) -> Evolution:
+        return Evolution("range", arg.shown_range, Direction.EITHER, _is_nullable(arg, group), per_event=arg.per_event)
+
+
+class _StringAggregate(AggregateFunction):
+    """The texts of the members in one string."""
+
+    reads_members = True
+    stores = "members"
+
+    def data_type(self, call: mmpl.Aggregate, arg: DataType, heading: Heading, span: Span | None) -> DataType:
+        if arg != STRING:
+            raise error("E031", f"STRING_AGG joins strings, not {arg}", span, "Cast it to string.")
+        check_columns_exist(call.columns, heading, span)
+        for column in call.columns:
+            if not heading.columns[column].is_ordered:
+                raise error("E031", f"STRING_AGG cannot be ordered by a {heading.columns[column].name}", span)
+        return arg
+
+    def evolution(self, arg: ColumnType, group: Membership) -> Evolution:
+        return Evolution("range", None, Direction.EITHER, _is_nullable(arg, group))
+
+
+_DIGITS_IN_64_BITS: Final = 18
+
+
+def _has_order_of_64_bits(data: DataType) -> bool:
+    """Whether the values of a type are ordered as integers of 64 bits can be."""
+    if data.name == "decimal":
+        assert data.digits is not None
+        return data.digits <= _DIGITS_IN_64_BITS
+    return data.name in ("int", "float", "time", "interval", "timestamp", "date")
 
 
 class _Extreme(AggregateFunction):
@@ -207,6 +273,9 @@ AGGREGATES: Final[Mapping[mmpl.AggregateName, AggregateFunction]] = {
     "earliest": _Earliest(),
     "count_distinct": _CountDistinct(),
     "group": _Group(),
+    "percentile_cont": _Percentile(),
+    "percentile_disc": _Percentile(),
+    "string_agg": _StringAggregate(),
 }
 
 
@@ -300,7 +369,9 @@ def aggregate_column_type(call: mmpl.Aggregate, source: RelationType, group: Mem
     )  # fmt: skip
 
 
-def aggregate_bottoms(rel: mmpl.Summarize | mmpl.Over, lookup: BottomRowLookup, has_member: bool = False) -> BottomRow:
+def aggregate_bottoms(
+    rel: mmpl.Summarize | mmpl.Over | mmpl.OverRows, lookup: BottomRowLookup, has_member: bool = False
+) -> BottomRow:
     """The aggregates of a group to which any members may be added, and which has one member of which nothing is known,
     or none."""
     bottoms: BottomRow = {}
@@ -316,7 +387,8 @@ def aggregate_bottoms(rel: mmpl.Summarize | mmpl.Over, lookup: BottomRowLookup, 
             )
             type_ = type_of(call.arg, input_types)
         is_counted = has_member and call.function not in ("latest", "earliest", "group")
-        members = [Member(T, argument if call.arg is not None else None)] if is_counted else []
+        order = tuple(Range() for _ in call.columns)
+        members = [Member(T, argument if call.arg is not None else None, order=order)] if is_counted else []
         values_max = None
         if call.arg is not None:
             values_max = distinct_values_max(
@@ -324,7 +396,7 @@ def aggregate_bottoms(rel: mmpl.Summarize | mmpl.Over, lookup: BottomRowLookup, 
             )
         bottom = aggregate(
             call.function, members, False, argument.lo, argument.hi, type_, can_overflow=columns[name].nullable,
-            values_max=values_max,
+            values_max=values_max, call=call,
         )  # fmt: skip
         bottoms[name] = bottom if isinstance(bottom, NestedRelation) else to_operand(bottom, types[name])
     return bottoms

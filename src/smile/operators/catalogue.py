@@ -12,18 +12,22 @@ from smile.operators.imported import ImportedOperator
 from smile.operators.join.join import JoinOperator
 from smile.operators.operator import Operator
 from smile.operators.over import OverOperator
+from smile.operators.over_rows import OverRowsOperator
 from smile.operators.project import ProjectOperator
 from smile.operators.relation_ref import RelationRefOperator
 from smile.operators.rename import RenameOperator
 from smile.operators.restrict import RestrictOperator
+from smile.operators.session import SessionOperator
 from smile.operators.silence import SilenceOperator
 from smile.operators.summarize import SummarizeOperator
 from smile.operators.union import MergeOperator, UnionOperator
+from smile.operators.values import ValuesOperator
 from smile.operators.window import WindowOperator
 
 OPERATORS: Final[Mapping[type[mmpl.Rel], Operator[Any]]] = {  # an operator takes only nodes of its class
     mmpl.RelationRef: RelationRefOperator(),
     mmpl.Imported: ImportedOperator(),
+    mmpl.Values: ValuesOperator(),
     mmpl.Restrict: RestrictOperator(),
     mmpl.Project: ProjectOperator(),
     mmpl.Extend: ExtendOperator(),
@@ -34,7 +38,9 @@ OPERATORS: Final[Mapping[type[mmpl.Rel], Operator[Any]]] = {  # an operator take
     mmpl.Distinct: DistinctOperator(),
     mmpl.Best: BestOperator(),
     mmpl.Window: WindowOperator(),
+    mmpl.Session: SessionOperator(),
     mmpl.Over: OverOperator(),
+    mmpl.OverRows: OverRowsOperator(),
     mmpl.Silence: SilenceOperator(),
     mmpl.Merge: MergeOperator(),
     mmpl.Union: UnionOperator(),

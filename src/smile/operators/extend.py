@@ -15,6 +15,7 @@ from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, 
 class ExtendOperator(RowWiseOperator[mmpl.Extend]):
     only_adds_columns = True
     keeps_displacement = True
+    keeps_sessions = True
 
     def heading(self, rel: mmpl.Extend, lookup: HeadingLookup) -> Heading:
         heading = lookup.heading_of(rel.input)

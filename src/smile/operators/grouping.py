@@ -6,7 +6,13 @@ from typing import TypeVar
 
 from smile.algebra import mmpl
 from smile.algebra.printer import print_expression
-from smile.knowledge.aggregate_types import group_closing_seals, membership, value_count, value_count_with_null
+from smile.knowledge.aggregate_types import (
+    group_closing_seals,
+    grouped_sessions,
+    membership,
+    value_count,
+    value_count_with_null,
+)
 from smile.knowledge.expression_types import expression_type
 from smile.knowledge.state_retention import (
     StateRetention,
@@ -111,6 +117,8 @@ def group_state(
     closing_seals = group_closing_seals(source, per)
     if per and not has_open_seal(closing_seals):
         return [StateRetention(group_description, seal_condition(closing_seals))]
+    if grouped_sessions(source, per) is not None:
+        return [StateRetention(group_description, "its session is over")]
     if per and lookup.is_transient(rel.input) and not (member_state and member_state.unbounded):
         return [StateRetention(group_description, "its last member is hidden for good")]
     hiding_condition = None if member_state else lookup.hiding_condition(rel, of_group=True)
@@ -133,14 +141,19 @@ def _member_state(
         # A permanently hidden member must be distinguished from an absent one.
         return StateRetention("all members", "the end", lookup.unbounded_rows(rel.input, stream))
     members = lookup.row_state("all members", rel.input, stream)
-    reads_members = any(AGGREGATES[a.function].reads_members and _can_change(a, source) for a in calls)
+    reads_members = any(_needs_members(a, source) for a in calls)
     if reads_members and members.unbounded is not None:
         return members
     for call in calls:
-        if call.function == "count_distinct" and call.arg is not None:
+        if AGGREGATES[call.function].stores == "values" and call.arg is not None:
             unbounded = None if lookup.is_transient(rel.input) else _unbounded_values(call.arg, source, stream)
             return StateRetention("all members" if reads_members else "the values counted", "the end", unbounded)
     return members if reads_members else None
+
+
+def _needs_members(call: mmpl.Aggregate, source: RelationType) -> bool:
+    function = AGGREGATES[call.function]
+    return function.stores == "members" or (function.reads_members and _can_change(call, source))
 
 
 def _can_change(call: mmpl.Aggregate, source: RelationType) -> bool:

@@ -113,6 +113,8 @@ class Operator(ABC, Generic[R]):
     """Its rows are rows of its input, by the same key: if the input is bounded by stored groups, so are they."""
     keeps_displacement: ClassVar[bool] = False
     """It shows the rows that its input shows, so the type may say how rows displace each other (`Displacement`)."""
+    keeps_sessions: ClassVar[bool] = False
+    """Its rows are all rows of its input, so the type may say which of them are a session (`Sessions`)."""
     stores_groups: ClassVar[bool] = False
     """Its rows are groups, and its state has them."""
 
@@ -184,7 +186,7 @@ class RowWiseOperator(Operator[R]):
         return lookup.hiding_condition(rel, of_group)
 
 
-P = TypeVar("P", mmpl.Best, mmpl.Over, mmpl.Silence)
+P = TypeVar("P", mmpl.Best, mmpl.Over, mmpl.OverRows, mmpl.Session, mmpl.Silence)
 
 
 class GroupwiseOperator(Operator[P]):

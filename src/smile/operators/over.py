@@ -11,7 +11,13 @@ from smile.knowledge.aggregate_types import membership
 from smile.knowledge.state_retention import StateRetention, has_open_seal, of_each, unbounded_columns, unsealed_stream
 from smile.knowledge.symbolic import Bound, tighter_bound
 from smile.knowledge.types import RelationType
-from smile.operators.aggregates import aggregate_bottoms, aggregate_column_type, aggregate_type, map_arguments
+from smile.operators.aggregates import (
+    AGGREGATES,
+    aggregate_bottoms,
+    aggregate_column_type,
+    aggregate_type,
+    map_arguments,
+)
 from smile.operators.operator import (
     BottomRow,
     BottomRowLookup,
@@ -24,15 +30,15 @@ from smile.operators.operator import (
 
 class OverOperator(GroupwiseOperator[mmpl.Over]):
     only_adds_columns = True
+    keeps_sessions = True
 
     def heading(self, rel: mmpl.Over, lookup: HeadingLookup) -> Heading:
         heading = lookup.heading_of(rel.input)
         check_columns_exist((*rel.per, rel.by), heading, rel.span)
         check_comparable(rel.per, heading, rel.span)
         if heading.tick[:1] != (rel.by,):
-            raise error(
-                "E043", f"OVER must be ordered by the tick of the relation, but {rel.by} is not its tick", rel.span
-            )
+            message = f"OVER must be ordered by the tick of the relation, but {rel.by} is not its tick"
+            raise error("E043", message, rel.span, "Order by the tick. For the first rows in another order, use BEST.")
         new_columns = {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
         check_unique((*heading.columns, *(name for name, _ in rel.aggregates)), rel.span)
         return replace(heading, columns={**heading.columns, **new_columns}, total=False)
@@ -74,6 +80,7 @@ class OverOperator(GroupwiseOperator[mmpl.Over]):
             return [lookup.row_state(f"the rows{per}", rel.input, stream)]
         if rel.range is not None:
             return [StateRetention(f"the rows{per}", f"the horizon reaches {rel.by} + {interval_text(rel.range)}")]
-        if source.is_append_only and not {a.function for _, a in rel.aggregates} & {"count_distinct", "group"}:
+        has_totals_only = all(AGGREGATES[a.function].stores == "totals" for _, a in rel.aggregates)
+        if source.is_append_only and has_totals_only:
             return [StateRetention(f"running totals{per}", "the end", unbounded_columns(source, rel.per, stream))]
         return [lookup.row_state(f"the rows{per}", rel.input, stream)]

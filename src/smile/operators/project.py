@@ -10,6 +10,7 @@ from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, 
 
 class ProjectOperator(RowWiseOperator[mmpl.Project]):
     keeps_displacement = True
+    keeps_sessions = True
 
     def heading(self, rel: mmpl.Project, lookup: HeadingLookup) -> Heading:
         heading = lookup.heading_of(rel.input)
@@ -30,6 +31,7 @@ class ProjectOperator(RowWiseOperator[mmpl.Project]):
             source, heading=heading, columns=projected, seals=seals, constraints=constraints, reach=reach,
             dependencies=source.dependencies.project(fixed, source.nullable_columns),
             displacement=source.displacement and source.displacement.project(projected),
+            sessions=source.sessions and source.sessions.project(projected),
         )  # fmt: skip
 
     def bottom_row(self, rel: mmpl.Project, lookup: BottomRowLookup) -> BottomRow:

@@ -10,6 +10,7 @@ from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, 
 
 class RelationRefOperator(Operator[mmpl.RelationRef]):
     keeps_displacement = True
+    keeps_sessions = True
 
     def heading(self, rel: mmpl.RelationRef, lookup: HeadingLookup) -> Heading:
         return lookup.named_heading(rel)

@@ -11,6 +11,7 @@ from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, 
 
 class RenameOperator(RowWiseOperator[mmpl.Rename]):
     keeps_displacement = True
+    keeps_sessions = True
 
     def heading(self, rel: mmpl.Rename, lookup: HeadingLookup) -> Heading:
         heading = lookup.heading_of(rel.input)
@@ -37,6 +38,7 @@ class RenameOperator(RowWiseOperator[mmpl.Rename]):
             constraints=source.constraints.rename(new_names),
             dependencies=source.dependencies.rename(new_names),
             displacement=source.displacement and source.displacement.rename(new_names),
+            sessions=source.sessions and source.sessions.rename(new_names),
             reach={s: {new_names.get(c, c): d for c, d in distances.items()} for s, distances in source.reach.items()},
         )
 

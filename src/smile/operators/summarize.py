@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from smile.algebra import mmpl
+from smile.algebra.coercions import interval_text
 from smile.algebra.heading import ColumnNames, Heading, check_columns_exist, check_comparable, check_unique
-from smile.knowledge.aggregate_types import group_closing_seals, membership
+from smile.knowledge.aggregate_types import group_closing_seals, grouped_sessions, membership
 from smile.knowledge.state_retention import StateRetention, format_columns, has_open_seal, seal_condition
 from smile.knowledge.types import RelationType
 from smile.knowledge.value_seals import VALUE, passed_value
@@ -51,6 +52,10 @@ class SummarizeOperator(GroupingOperator[mmpl.Summarize]):
             is_fixed = not any(c.evolves for c in lookup.relation_type(rel).columns.values())
             when = "at once" if is_fixed and source.never_leaves else "with its member"
             early_finals = [f"the row {when}: there is no second one with its {format_columns(rel.per)}"]
+        elif (sessions := grouped_sessions(source, rel.per)) is not None:
+            early_finals = [
+                f"the row once no other row follows within {interval_text(sessions.gap)} after its last one"
+            ]
         elif has_open_seal(group_seals) and not has_open_seal(closing_seals):
             early_finals = [f"the row once {seal_condition(closing_seals)}"]
         for name, call in rel.aggregates:

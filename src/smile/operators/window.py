@@ -19,6 +19,18 @@ from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, 
 
 WINDOW_COLUMNS = ("window_start", "window_end")
 
+_OLD_WINDOWS_HINT = (
+    "Of windows, take the newest: ORDER BY window_end DESC LIMIT 10. Or group only the events of the last time: "
+    "FROM TUMBLE(s, t, INTERVAL '1' MINUTE) WHERE t > NOW() - INTERVAL '10' MINUTE GROUP BY window_end."
+)
+
+
+def recent_rows_hint(heading: Heading) -> str:
+    """What to write where the rows of the last time are selected by a column that is not their tick."""
+    if heading.tick and heading.tick[0] not in heading.hidden:
+        return f"Use its tick, which is {heading.tick[0]}."
+    return _OLD_WINDOWS_HINT
+
 
 class WindowOperator(Operator[mmpl.Window]):
     def heading(self, rel: mmpl.Window, lookup: HeadingLookup) -> Heading:
@@ -29,15 +41,21 @@ class WindowOperator(Operator[mmpl.Window]):
             raise error("E046", f"a window needs a time or a timestamp, but {rel.on} is {on_type}", rel.span)
         if rel.size <= 0 or (rel.slide is not None and rel.slide <= 0):
             raise error("E046", "the size and slide of a window must be positive", rel.span)
-        if on_type == TIMESTAMP and (rel.size % TICKS_PER_MICROSECOND or (rel.slide or 0) % TICKS_PER_MICROSECOND):
-            raise error("E046", "the size and slide of a window on a timestamp must be whole microseconds", rel.span)
+        if not 0 <= rel.offset < (rel.slide or rel.size):
+            message = "the offset of a window must be at least 0 and less than its size, or than the slide of HOP"
+            raise error("E046", message, rel.span)
+        intervals = (rel.size, rel.slide or 0, rel.offset)
+        if on_type == TIMESTAMP and any(interval % TICKS_PER_MICROSECOND for interval in intervals):
+            message = "the size, slide and offset of a window on a timestamp must be whole microseconds"
+            raise error("E046", message, rel.span)
         if rel.windows_per_row > limits.windows_max:
             windows, windows_max = rel.windows_per_row, limits.windows_max
             message = f"a row would be in {windows:,} windows at once, the maximum is {windows_max:,}"
             raise error("E046", message, rel.span, "Increase the slide or decrease the size of the window.")
         if rel.kind == "last":
             if heading.tick[:1] != (rel.on,):
-                raise error("E043", f"LAST needs the tick of the relation, but {rel.on} is not its tick", rel.span)
+                message = f"LAST needs the tick of the relation, but {rel.on} is not its tick"
+                raise error("E043", message, rel.span, recent_rows_hint(heading))
             return replace(heading, total=False)
         check_unique((*heading.columns, *WINDOW_COLUMNS), rel.span)
         columns = {**heading.columns, **dict.fromkeys(WINDOW_COLUMNS, on_type)}
@@ -54,7 +72,7 @@ class WindowOperator(Operator[mmpl.Window]):
         unit = 1 if on.data == TIME else TICKS_PER_MICROSECOND
         if on.evolves:
             raise error("E046", f"a window needs a column that does not change, and {rel.on} evolves", rel.span)
-        starts = _window_starts(on.range, rel.size // unit, rel.slide is not None)
+        starts = _window_starts(on.range, rel.size // unit, rel.offset // unit, rel.slide is not None)
         length = Interval.exactly(rel.size // unit)
         ranges = (starts, starts + length if starts is not None else None)
         time_column = replace(on, nullable=False)
@@ -101,11 +119,12 @@ class WindowOperator(Operator[mmpl.Window]):
         return [(c,) for c in heading.columns] if rel.kind == "last" else None
 
 
-def _window_starts(times: Interval | None, size: int, overlap: bool) -> Interval | None:
-    """The starts of windows that contain these times. Windows that do not overlap start at multiples of their size."""
+def _window_starts(times: Interval | None, size: int, offset: int, overlap: bool) -> Interval | None:
+    """The starts of windows that contain these times. Windows that do not overlap start at the offset plus multiples of
+    their size."""
     if times is None:
         return None
     first = times.lo.number
     if overlap or not isinstance(first, int):
         return Interval(times.lo - Bound.from_number(size - 1), times.hi)
-    return Interval(Bound.from_number(first // size * size), times.hi)
+    return Interval(Bound.from_number((first - offset) // size * size + offset), times.hi)

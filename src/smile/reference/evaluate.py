@@ -14,17 +14,21 @@ from smile.reference.history import History
 from smile.reference.imported import imported, imported_default
 from smile.reference.join import join, join_default
 from smile.reference.over import over
+from smile.reference.over_rows import over_rows
 from smile.reference.relation import Key, ReferenceRow, Relation
 from smile.reference.relation_ref import relation_ref, relation_ref_default
 from smile.reference.row_wise import extend_row, map_default, map_rows, project_row, rename_row, restrict
+from smile.reference.session import session
 from smile.reference.silence import silence
 from smile.reference.union import merge, union
+from smile.reference.values import values
 from smile.reference.window import window
 
 # An operator takes only nodes of its class, so the parameter for the node is Any.
 MEANINGS: Final[Mapping[type[mmpl.Rel], Callable[[Evaluation, Any], Relation]]] = {
     mmpl.RelationRef: relation_ref,
     mmpl.Imported: imported,
+    mmpl.Values: values,
     mmpl.Restrict: restrict,
     mmpl.Project: map_rows(project_row),
     mmpl.Extend: map_rows(extend_row),
@@ -35,7 +39,9 @@ MEANINGS: Final[Mapping[type[mmpl.Rel], Callable[[Evaluation, Any], Relation]]] 
     mmpl.Distinct: distinct,
     mmpl.Best: best,
     mmpl.Window: window,
+    mmpl.Session: session,
     mmpl.Over: over,
+    mmpl.OverRows: over_rows,
     mmpl.Silence: silence,
     mmpl.Merge: merge,
     mmpl.Union: union,

@@ -11,7 +11,7 @@ from smile.knowledge.column_values import column_limits
 from smile.knowledge.types import RelationType
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.latest import LatestValue
-from smile.knowledge.values.transfer import expression_knowledge, to_operand
+from smile.knowledge.values.transfer import ColumnLimits, expression_knowledge, to_operand
 from smile.reference.history import History
 from smile.reference.relation import Cells, Key, ReferenceRow, Relation, is_sealed
 
@@ -26,6 +26,7 @@ class Evaluation(ABC):
         self.bodies = {v.name: v.body for v in program.all_views}
         self.exporting: dict[mmpl.ImportDef, Evaluation] = {}
         """The programs that define imports."""
+        self._column_limits: dict[tuple[mmpl.Rel, ...], tuple[dict[str, DataType], ColumnLimits]] = {}
 
     @abstractmethod
     def relation(self, rel: mmpl.Rel) -> Relation: ...
@@ -46,7 +47,14 @@ class Evaluation(ABC):
 
     def expression_knowledge(self, expr: mmpl.Expr, cells: Cells, *sources: mmpl.Rel) -> CellKnowledge:
         """The knowledge of an expression over a row with these cells, which come from `sources`."""
-        columns = {c: t for rel in reversed(sources) for c, t in self.relation_type(rel).columns.items()}
-        types = {c: t.data for c, t in columns.items()}
-        cell = expression_knowledge(expr, cells, types, column_limits(columns))
+        types, limits = self._types_and_limits(sources)
+        cell = expression_knowledge(expr, cells, types, limits)
         return to_operand(cell, type_of(expr, types)) if isinstance(cell, LatestValue) else cell
+
+    def _types_and_limits(self, sources: tuple[mmpl.Rel, ...]) -> tuple[dict[str, DataType], ColumnLimits]:
+        """They are the same for all rows, so they are computed once."""
+        known = self._column_limits.get(sources)
+        if known is None:
+            columns = {c: t for rel in reversed(sources) for c, t in self.relation_type(rel).columns.items()}
+            known = self._column_limits[sources] = {c: t.data for c, t in columns.items()}, column_limits(columns)
+        return known

@@ -15,6 +15,7 @@ from smile.knowledge.aggregate_types import (
     displaced_value,
     distinct_values_max,
     group_closing_seals,
+    grouped_sessions,
     membership,
 )
 from smile.knowledge.expression_types import expression_type
@@ -29,6 +30,7 @@ from smile.knowledge.values.nested import NestedRow
 from smile.knowledge.values.range import MAYBE, NEVER, ONLY, Range, max_lower_bound, min_upper_bound
 from smile.knowledge.values.transfer import exact_cell, to_operand
 from smile.reference.evaluation import Evaluation
+from smile.reference.history import END
 from smile.reference.relation import (
     Cells,
     Key,
@@ -109,10 +111,16 @@ def _members(ev: Evaluation, source: mmpl.Rel, per: tuple[str, ...], key: Key) -
 
 
 def _is_closed(ev: Evaluation, source: mmpl.Rel, per: tuple[str, ...], members: GroupMembers) -> bool:
-    """Whether no member can be added or changed, by columns on which all members of the group agree."""
+    """Whether no member can be added or changed: by columns on which all members of the group agree, or because the
+    group is a session that is over."""
     if not members:
         return False
-    seals, (_, row) = group_closing_seals(ev.relation_type(source), per), members[0]
+    source_type, (_, row) = ev.relation_type(source), members[0]
+    sessions = grouped_sessions(source_type, per)
+    if sessions is not None:
+        end = max(member.cells[sessions.tick].now for _, member in members) + sessions.gap
+        return all(ev.history.horizons[s] >= min(end, END) for s in source_type.seals)
+    seals = group_closing_seals(source_type, per)
     return is_sealed(seals, row.cells, ev.column_types(source), ev.history.horizons)
 
 
@@ -155,7 +163,7 @@ def _passed_values(
 
 def aggregate_cell(
     ev: Evaluation,
-    rel: mmpl.Summarize | mmpl.Over,
+    rel: mmpl.Summarize | mmpl.Over | mmpl.OverRows,
     name: str,
     aggregate_call: mmpl.Aggregate,
     members: GroupMembers,
@@ -177,8 +185,10 @@ def aggregate_cell(
             row.mask,
             ev.expression_knowledge(aggregate_call.arg, row.cells, rel.input),
             tick_and_source(row, source.heading.tick),
+            sort_key(key),
+            tuple(row.cells[c] for c in aggregate_call.columns),
         )
-        for _, row in members
+        for key, row in members
     ]
     argument = expression_type(aggregate_call.arg, source.columns)
     domain_range = argument_domain(
@@ -190,7 +200,7 @@ def aggregate_cell(
     values_max = distinct_values_max(argument, domain_range)
     result = aggregate(
         aggregate_call.function, value_members, sealed, domain_range.lo, domain_range.hi, data, is_passed, nullable,
-        can_overflow, values_max,
+        can_overflow, values_max, aggregate_call,
     )  # fmt: skip
     return result if isinstance(result, LatestValue) else to_operand(result, ev.column_types(rel)[name])
 

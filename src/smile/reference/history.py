@@ -96,9 +96,15 @@ def history_streams(program: mmpl.Program) -> tuple[mmpl.StreamDef, ...]:
     return (*program.input_streams, *imported_streams)
 
 
+class WrittenFloat(str):
+    """A number with a fraction or an exponent, as it is written: so no digit is lost."""
+
+    __slots__ = ()
+
+
 def read_events(text: str) -> list[RecordedLine]:
-    """Reads NDJSON. Blank lines are skipped; numbers with a fraction stay text, so that no digit is lost."""
-    return [json.loads(line, parse_float=str) for line in text.splitlines() if line.strip()]
+    """Reads NDJSON. Blank lines are skipped."""
+    return [json.loads(line, parse_float=WrittenFloat) for line in text.splitlines() if line.strip()]
 
 
 def parse_json_value(value: Any, data: DataType) -> Value:
@@ -109,6 +115,10 @@ def parse_json_value(value: Any, data: DataType) -> Value:
         return value  # type: ignore[no-any-return]
     if data.name in ("time", "interval", "timestamp", "date") and isinstance(value, int):
         return value
+    if data.name in ("int", "time", "interval", "timestamp", "date") and isinstance(value, WrittenFloat):
+        return int(float(value))
+    if data.name in ("int", "time") and isinstance(value, str) and {*".eE"}.intersection(value):
+        return int(float(value))
     if data.name == "time":
         return int(value)
     parsed = parse_literal(str(value), data)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from smile.algebra import mmpl
 from smile.knowledge.values.cell_knowledge import CellKnowledge
-from smile.knowledge.values.cells import cell_hull
+from smile.knowledge.values.cells import cell_hull, clipped_cell
 from smile.knowledge.values.mask import MAY_APPEAR, F, Mask, T, all_of, any_of, negation
 from smile.knowledge.values.transfer import exact_cell
 from smile.reference.evaluation import Evaluation
@@ -61,7 +61,8 @@ def _lookup_join(sides: ReferenceJoinSides, own: ReferenceJoinSide, other: Refer
     result = {}
     for row in own.rows.values():
         matches = sides.possible_matches(row, own, other)
-        can_gain_match = sides.can_gain_match(row, own, other)
+        # A row of fixed key columns is absent while it has no match, and begins anew with the next one.
+        can_gain_match = (is_preserved or sides.has_evolving_keys) and sides.can_gain_match(row, own, other)
         if not (matches or is_preserved or sides.has_evolving_keys):
             continue
         match_cells = _match_cells(sides, own, other, row, matches, can_gain_match)
@@ -84,12 +85,14 @@ def _match_cells(
     matches: list[tuple[Mask, ReferenceRow]],
     can_gain_match: bool,
 ) -> dict[str, CellKnowledge]:
-    """The columns of the match: the hull over all rows that it may be, including none and a row that may appear."""
+    """The columns of the match: the hull over all rows that it may be, including a row that may appear, and none if the
+    row is preserved."""
     shared_columns = {c for c in row.cells if c in other.join_columns and c in own.join_columns}
     current_cells = next((r.cells for mask, r in matches if mask.is_shown), None)
     certain_cells = next((r.cells for mask, r in matches if mask.is_permanently_shown), None)
     null_cells = sides.null_cells(other, {c: row.cells[c] for c in shared_columns})
     match_cells: dict[str, CellKnowledge] = {}
+    is_preserved = sides.rel.kind != "inner"
     bottoms = sides.ev.domains.bottom_row(other.rel)
     own_columns = {b: a for a, b in zip(own.join_columns, other.join_columns, strict=True) if b in other.fixed_columns}
     for name, data in sides.ev.column_types(other.rel).items():
@@ -99,12 +102,17 @@ def _match_cells(
             match_cells[name] = certain_cells[name]
         else:
             cells = [r.cells[name] for mask, r in matches if not mask.is_permanently_hidden]
-            if sides.rel.kind == "inner" and not cells:
+            if is_preserved:
+                cells.append(null_cells[name])
+            elif not cells:
                 # Hidden columns keep their knowledge.
                 cells = [r.cells[name] for _, r in matches]
-            cells += [null_cells[name]] if sides.rel.kind != "inner" or not cells else []
-            # Equated columns of a row that may appear have the values that this row looks up.
-            cells += [row.cells[own_columns[name]] if name in own_columns else bottoms[name]] if can_gain_match else []
+            if can_gain_match or not cells:
+                # Equated columns of a row that may appear have the values that this row looks up.
+                is_looked_up = name in own_columns
+                cells.append(
+                    clipped_cell(row.cells[own_columns[name]], bottoms[name], data) if is_looked_up else bottoms[name]
+                )
             match_cells[name] = cell_hull(cells, None if current_cells is None else current_cells[name].now, data)
     return match_cells
 

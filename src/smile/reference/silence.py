@@ -13,7 +13,7 @@ def silence(ev: Evaluation, rel: mmpl.Silence) -> Relation:
     """Adds the Boolean column: permanently false once a row breaks the silence, permanently true once the horizon
     reaches its end, and false until then."""
     source = ev.relation(rel.input)
-    horizon = min(ev.history.horizons[s] for s in ev.relation_type(rel.input).seals)
+    horizon = min((ev.history.horizons[s] for s in ev.relation_type(rel.input).seals), default=END)
     result = {}
     for key, row in source.items():
         tick = row.cells[rel.tick].now

@@ -1,4 +1,4 @@
-"""Windows over time: each is [start, end), aligned at tick 0. A row whose time is NULL is in no window."""
+"""Windows over time: each is [start, end), aligned at the offset. A row whose time is NULL is in no window."""
 
 from dataclasses import replace
 
@@ -22,14 +22,14 @@ def _tumble_or_hop(ev: Evaluation, rel: mmpl.Window) -> Relation:
     heading = ev.relation_type(rel).heading
     data = heading.columns[rel.on]
     unit = TICKS_PER_MICROSECOND if data == TIMESTAMP else 1
-    size, slide = rel.size // unit, (rel.slide or rel.size) // unit
+    size, slide, offset = rel.size // unit, (rel.slide or rel.size) // unit, rel.offset // unit
     first, last = INTEGER_RANGES[data.name]
     result = {}
     for row in ev.relation(rel.input).values():
         time = row.cells[rel.on].now
         if time is None:
             continue
-        start = time // slide * slide
+        start = (time - offset) // slide * slide + offset
         while start + size > time and start + slide > first:
             bounds = {
                 "window_start": exact_cell(max(start, first), data),
@@ -44,7 +44,7 @@ def _tumble_or_hop(ev: Evaluation, rel: mmpl.Window) -> Relation:
 def _last(ev: Evaluation, rel: mmpl.Window) -> Relation:
     """LAST: hides each row once the horizon is `size` ticks beyond its time. The horizon is the least of the source
     streams' horizons."""
-    horizon = min(ev.history.horizons[s] for s in ev.relation_type(rel.input).seals)
+    horizon = min((ev.history.horizons[s] for s in ev.relation_type(rel.input).seals), default=END)
     return {
         key: replace(row, mask=all_of(row.mask, _mask_until(horizon, row.cells[rel.on].now + rel.size)))
         for key, row in ev.relation(rel.input).items()

@@ -44,7 +44,7 @@ def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
             return replace(rel, input=_prune(rel.input, needed | trees.columns_in(rel.predicate), headings))
         case mmpl.Summarize():
             return _prune_summarize(rel, needed, headings)
-        case mmpl.Over():
+        case mmpl.Over() | mmpl.OverRows():
             return _prune_over(rel, needed, headings)
         case mmpl.Join() | mmpl.Asof():
             return _prune_join(rel, needed, headings)
@@ -53,6 +53,8 @@ def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
             return replace(rel, input=_narrow_input(rel.input, needed_below, headings))
         case mmpl.Window():
             return replace(rel, input=_prune(rel.input, needed | {rel.on}, headings))
+        case mmpl.Session():
+            return replace(rel, input=_narrow_input(rel.input, needed | {rel.tick, *rel.per}, headings))
         case mmpl.Silence():
             if rel.name not in needed:
                 return _prune(rel.input, needed, headings)
@@ -78,7 +80,7 @@ def _prune_summarize(rel: mmpl.Summarize, needed: set[str], headings: Headings) 
     return replace(rel, input=pruned_input, aggregates=needed_aggregates)
 
 
-def _prune_over(rel: mmpl.Over, needed: set[str], headings: Headings) -> mmpl.Rel:
+def _prune_over(rel: mmpl.Over | mmpl.OverRows, needed: set[str], headings: Headings) -> mmpl.Rel:
     needed_aggregates = tuple((n, a) for n, a in rel.aggregates if n in needed)
     if not needed_aggregates:
         return _prune(rel.input, needed, headings)

@@ -50,7 +50,7 @@ def _push_below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl
             return None if columns & {"window_start", "window_end"} else replace(rel, input=push_into(rel.input))
         case mmpl.Window():
             return replace(rel, input=push_into(rel.input))
-        case mmpl.Best() | mmpl.Over() | mmpl.Silence():
+        case mmpl.Best() | mmpl.Over() | mmpl.OverRows() | mmpl.Session() | mmpl.Silence():
             # The predicate keeps or drops whole groups, so what is computed over a group stays the same.
             return replace(rel, input=push_into(rel.input)) if columns and columns <= set(rel.per) else None
         case mmpl.Distinct():

@@ -1,6 +1,6 @@
 """Translates GROUP BY and aggregates. Expressions after a SUMMARIZE use only its group columns and aggregates."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -8,11 +8,20 @@ from sqlglot import exp
 
 from smile import lang
 from smile.algebra import mmpl, trees
-from smile.algebra.types import DataType
+from smile.algebra.types import FLOAT, NULL, STRING, DataType
 from smile.errors import error
 from smile.lang import span_of
 from smile.operators.aggregates import aggregate_type
+from smile.recursion import continue_in_threads
 from smile.source import Span
+from smile.translate.derived_aggregates import (
+    VARIANCES,
+    ExtremeRow,
+    Variance,
+    add_variance,
+    extreme_row,
+    join_extreme_row,
+)
 from smile.translate.expressions import ExpressionTranslator, TypedExpr
 from smile.translate.pipeline import QueryPipeline
 from smile.translate.scope import free_name
@@ -20,7 +29,14 @@ from smile.translate.scope import free_name
 AGGREGATE_FUNCTIONS: Mapping[type[exp.Expr], mmpl.AggregateName] = {
     **{node: cast(mmpl.AggregateName, name.lower()) for name, node in lang.AGGREGATES.items()},
     lang.NestedGroup: "group",
+    **{node: cast(mmpl.AggregateName, name.lower()) for name, node in lang.PERCENTILES.items()},
+    lang.StringAggregate: "string_agg",
+    exp.LogicalAnd: "min",
+    exp.LogicalOr: "max",
 }
+"""The aggregates of MMPL by their nodes. Of Booleans, BOOL_AND is the least, and BOOL_OR the greatest."""
+
+_AGGREGATE_NODES = frozenset((*AGGREGATE_FUNCTIONS, *lang.DERIVED_AGGREGATES.values()))
 
 _GROUPED_PREFIX = "\0"
 """Marks the columns of the grouped relation while an expression over the rows is translated."""
@@ -32,9 +48,9 @@ _NESTED_AGGREGATE_HINT = "Compute the inner aggregate in a view, and aggregate o
 def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
     """The aggregates of an expression, without those within subqueries and those with OVER."""
     for part in node.walk(
-        bfs=False, prune=lambda n: isinstance(n, exp.Query | exp.Window) or type(n) in AGGREGATE_FUNCTIONS
+        bfs=False, prune=lambda n: isinstance(n, exp.Query | exp.Window) or type(n) in _AGGREGATE_NODES
     ):
-        if type(part) in AGGREGATE_FUNCTIONS:
+        if type(part) in _AGGREGATE_NODES:
             yield part
 
 
@@ -42,12 +58,13 @@ def has_aggregates(node: exp.Expr) -> bool:
     return next(find_aggregates(node), None) is not None
 
 
-def translate_aggregate(node: exp.Expr, translator: ExpressionTranslator) -> mmpl.Aggregate:
+def translate_aggregate(
+    node: exp.Expr, translator: ExpressionTranslator, extend: Callable[[str, TypedExpr], str]
+) -> mmpl.Aggregate:
+    """`extend` adds a column with the value of an expression to the rows."""
     span, function = span_of(node), AGGREGATE_FUNCTIONS[type(node)]
     args = node.expressions if function == "group" else [node.this]
-    for arg in args:
-        if has_aggregates(arg) or any(isinstance(n, exp.Window) for n in arg.walk(bfs=False, prune=_is_query)):
-            raise error("E042", f"{function.upper()} cannot be applied to an aggregate", span, _NESTED_AGGREGATE_HINT)
+    _refuse_nested_aggregates(args, function.upper(), span)
     if function == "group":
         columns = tuple(dict.fromkeys(translator.column_name(c) for c in args))
         return mmpl.Aggregate("group", columns=columns, span=span)
@@ -56,7 +73,39 @@ def translate_aggregate(node: exp.Expr, translator: ExpressionTranslator) -> mmp
         return mmpl.Aggregate("count", span=span)
     if isinstance(arg, exp.Distinct):
         return mmpl.Aggregate("count_distinct", translator.translate(arg.expressions[0]).expr, span=span)
+    if isinstance(node, lang.StringAggregate):
+        return _string_aggregate(node, translator, extend)
+    if isinstance(node, lang.Percentile):
+        typed = translator.translate(arg)
+        if isinstance(node, lang.PercentileCont) and (typed.type.is_number or typed.type == NULL):
+            typed = TypedExpr(translator.coerce(typed, FLOAT, span, explicit=True), FLOAT)
+        fraction = float(node.fraction.name)
+        return mmpl.Aggregate(function, typed.expr, fraction=fraction, descending=node.descending, span=span)
+    if isinstance(node, exp.LogicalAnd | exp.LogicalOr):
+        return mmpl.Aggregate(function, translator.translate_predicate(arg), span=span)
     return mmpl.Aggregate(function, translator.translate(arg).expr, span=span)
+
+
+def _string_aggregate(
+    node: lang.StringAggregate, translator: ExpressionTranslator, extend: Callable[[str, TypedExpr], str]
+) -> mmpl.Aggregate:
+    span, separator = span_of(node), node.args["separator"].name
+    _refuse_nested_aggregates(node.order, "STRING_AGG", span)
+    typed = translator.translate(node.this)
+    text = translator.coerce(typed, STRING, span, explicit=True)
+    if node.is_distinct:
+        return mmpl.Aggregate(
+            "string_agg", text, separator=separator, distinct=True, descending=node.descending, span=span
+        )
+    directions = tuple(bool(o.args.get("desc")) for o in node.order)
+    columns = tuple(extend("order_by", translator.translate(o.this)) for o in node.order)
+    return mmpl.Aggregate("string_agg", text, columns, separator=separator, directions=directions, span=span)
+
+
+def _refuse_nested_aggregates(args: Iterable[exp.Expr], name: str, span: Span | None) -> None:
+    for arg in args:
+        if has_aggregates(arg) or any(isinstance(n, exp.Window) for n in arg.walk(bfs=False, prune=_is_query)):
+            raise error("E042", f"{name} cannot be applied to an aggregate", span, _NESTED_AGGREGATE_HINT)
 
 
 def _is_query(node: exp.Expr) -> bool:
@@ -73,7 +122,11 @@ class GroupingBuilder:
     reserved_names: Collection[str] = ()
     group_columns: dict[mmpl.Expr, str] = field(default_factory=dict)
     aggregates: dict[str, mmpl.Aggregate] = field(default_factory=dict)
+    aggregate_names: dict[mmpl.Aggregate, str] = field(default_factory=dict)
+    used_names: set[str] = field(default_factory=set)
     aggregate_columns: dict[int, str] = field(default_factory=dict)
+    variances: dict[int, Variance] = field(default_factory=dict)
+    extreme_rows: dict[int, ExtremeRow] = field(default_factory=dict)
 
     def add_group_column(self, name: str, typed: TypedExpr) -> None:
         """Groups by an expression over the rows. `name` is the preferred name of its column."""
@@ -83,20 +136,37 @@ class GroupingBuilder:
     def add_aggregates(self, output: exp.Expr) -> None:
         """Adds the aggregates of one expression."""
         for node in find_aggregates(output):
-            aggregate = translate_aggregate(node, self.row_translator)
-            aggregate_type(aggregate, self.pipeline.heading, span_of(node))
-            name = next((n for n, a in self.aggregates.items() if a == aggregate), None)
-            if name is None:
-                alias = output.alias if output.unalias() is node else ""
-                used_names = {*self.group_columns.values(), *self.aggregates, *self.reserved_names}
-                name = free_name(alias or aggregate.function, used_names)
-                self.aggregates[name] = aggregate
-            self.aggregate_columns[id(node)] = name
+            alias = output.alias if output.unalias() is node else ""
+            if type(node) in AGGREGATE_FUNCTIONS:
+                aggregate = translate_aggregate(node, self.row_translator, self.pipeline.extend)
+                self.aggregate_columns[id(node)] = self._add_aggregate(aggregate, alias)
+                continue
+            _refuse_nested_aggregates(node.iter_expressions(), node.key.upper(), span_of(node))
+            if isinstance(node, VARIANCES):
+                self.variances[id(node)] = add_variance(node, self.row_translator, self._add_aggregate)
+            else:
+                self.extreme_rows[id(node)] = extreme_row(node, alias, self.row_translator)
+
+    def _add_aggregate(self, aggregate: mmpl.Aggregate, alias: str = "") -> str:
+        if aggregate.arg is not None:
+            aggregate = replace(aggregate, arg=self.pipeline.shorten(aggregate.arg))
+        aggregate_type(aggregate, self.pipeline.heading, aggregate.span)
+        name = self.aggregate_names.get(aggregate)
+        if name is None:
+            if not self.used_names:
+                self.used_names.update(self.group_columns.values(), self.reserved_names)
+            name = free_name(alias or aggregate.function, self.used_names)
+            self.used_names.add(name)
+            self.aggregates[name] = aggregate
+            self.aggregate_names[aggregate] = name
+        return name
 
     def summarize(self) -> ExpressionTranslator:
         """Adds the SUMMARIZE to the pipeline. Returns the translator for expressions over groups."""
-        pipeline, source = self.pipeline, self.pipeline.heading
+        pipeline, source, rows = self.pipeline, self.pipeline.heading, self.pipeline.rel
         per = tuple(dict.fromkeys(self.group_columns.values()))
+        if self.extreme_rows and not self.aggregates:
+            self._add_aggregate(mmpl.Aggregate("count"))
         if self.aggregates:
             pipeline.rel = mmpl.Summarize(pipeline.rel, per, tuple(self.aggregates.items()), span=pipeline.rel.span)
         else:
@@ -108,11 +178,14 @@ class GroupingBuilder:
             return TypedExpr(_rewrite_over_groups(typed.expr, groups, source.key), typed.type)
 
         columns = pipeline.heading.columns
+        derived = {p: TypedExpr(mmpl.ColumnRef(n), columns[n]) for p, n in self.aggregate_columns.items()}
+        derived |= {p: v.value(columns, None) for p, v in self.variances.items()}
+        derived |= {p: join_extreme_row(pipeline, rows, per, e) for p, e in self.extreme_rows.items()}
+        if self.extreme_rows and per:
+            # Whether groups without members have a default row does not depend on whether a column can be NULL.
+            pipeline.rel = pipeline.without_default_rows(pipeline.rel.span)
         lifted_values = dict(self.row_translator.lifted_values)
-        lifted_values |= {
-            p: _mark_grouped_columns(TypedExpr(mmpl.ColumnRef(n), columns[n]))
-            for p, n in self.aggregate_columns.items()
-        }
+        lifted_values |= {p: _mark_grouped_columns(typed) for p, typed in derived.items()}
         row_type_of = self.row_translator.type_of
 
         def type_of(name: str, span: Span | None) -> DataType:
@@ -133,6 +206,7 @@ def _mark_grouped_columns(typed: TypedExpr) -> TypedExpr:
     return TypedExpr(trees.rename_columns(typed.expr, new_names), typed.type)
 
 
+@continue_in_threads
 def _rewrite_over_groups(expr: mmpl.Expr, groups: Mapping[mmpl.Expr, str], key: tuple[str, ...]) -> mmpl.Expr:
     """Rewrites an expression over rows to one over groups: grouped expressions become columns. Others raise E041."""
     if expr in groups:

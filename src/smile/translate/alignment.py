@@ -58,9 +58,10 @@ def names_inside_union(names: Sequence[str]) -> list[str]:
     return [free_name("branch_", names) if n == BRANCH_COLUMN else n for n in names]
 
 
-def union_all(branches: Sequence[mmpl.Rel], names: Sequence[str], catalog: Catalog, span: Span | None) -> mmpl.Rel:
-    """UNION ALL of branches with the names of `names_inside_union`. Clashing hidden columns are renamed."""
-    names_inside = names_inside_union(names)
+def union_with_branch(
+    branches: Sequence[mmpl.Rel], names_inside: Sequence[str], catalog: Catalog, span: Span | None
+) -> mmpl.Union:
+    """All rows of the branches, with the hidden column `branch`. Clashing hidden columns are renamed."""
     hidden: dict[str, DataType] = {}
     renamed = []
     for rel in branches:
@@ -71,7 +72,13 @@ def union_all(branches: Sequence[mmpl.Rel], names: Sequence[str], catalog: Catal
                 new_names[c] = free_name(c, {*names_inside, *heading.columns, *hidden, BRANCH_COLUMN})
             hidden[new_names.get(c, c)] = type
         renamed.append(mmpl.Rename(rel, tuple(new_names.items()), span=rel.span) if new_names else rel)
-    union: mmpl.Rel = mmpl.Union(tuple(renamed), span=span)
+    return mmpl.Union(tuple(renamed), span=span)
+
+
+def union_all(branches: Sequence[mmpl.Rel], names: Sequence[str], catalog: Catalog, span: Span | None) -> mmpl.Rel:
+    """UNION ALL of branches with the names of `names_inside_union`."""
+    names_inside = names_inside_union(names)
+    union = union_with_branch(branches, names_inside, catalog, span)
     if BRANCH_COLUMN not in names:
         return union
     outer = free_name("union.branch", catalog.headings.heading_of(union).columns)

@@ -11,9 +11,13 @@ from smile import lang, limits
 from smile.algebra import mmpl
 from smile.algebra.coercions import can_cast, common_type, parse_interval, parse_literal
 from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, arity_of, resolve_signature
+from smile.algebra.functions.regular_expressions import regular_expression_error
+from smile.algebra.functions.time import TRUNCATED_MICROSECONDS_MAX, truncation_unit
+from smile.algebra.functions.time_formats import is_time_format
 from smile.algebra.types import (
     BOOL,
     BYTES,
+    DATE,
     INT,
     INT_MAX,
     INT_MIN,
@@ -25,9 +29,17 @@ from smile.algebra.types import (
     decimal_type,
 )
 from smile.errors import SmileError, did_you_mean, error
-from smile.lang import span_of
+from smile.lang import span_of, widen_span
 from smile.recursion import continue_in_threads
 from smile.source import Span
+from smile.translate.date_formats import to_char_format
+from smile.translate.function_names import (
+    CALLABLE_FUNCTIONS,
+    DATE_FORMAT_NAMES,
+    FUNCTION_HINTS,
+    NO_CLOCK_HINT,
+    SYNONYMS,
+)
 from smile.translate.scope import Scope
 from smile.translate.type_names import cast_target_type
 
@@ -44,16 +56,6 @@ BINARY_OPERATORS: dict[type[exp.Expr], str] = {
     exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from",
 }  # fmt: skip
 COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">=", "is distinct from", "is not distinct from"})
-SYNONYMS = {
-    "ceiling": "ceil", "pow": "power", "char_length": "length", "character_length": "length", "len": "length",
-    "substr": "substring", "strpos": "position", "ucase": "upper", "lcase": "lower", "mod": "%", "ifnull": "coalesce",
-    "btrim": "trim",
-}  # fmt: skip
-OPERATORS = frozenset({"and", "or", "not", "neg", "like", "ilike"})
-CALLABLE_FUNCTIONS = frozenset(
-    {n for n in SCALAR_FUNCTIONS if n.isidentifier() and not n.startswith("extract_")} - OPERATORS | {"%"}
-)
-"""The functions that can be called by name."""
 
 
 def interval_ticks(node: exp.Expr, hint: str = "Write INTERVAL '3' MINUTE.") -> int:
@@ -63,7 +65,22 @@ def interval_ticks(node: exp.Expr, hint: str = "Write INTERVAL '3' MINUTE.") -> 
     try:
         return parse_interval(node.this.name, unit.name if unit is not None else None)
     except ValueError as reason:
-        raise error("E033", str(reason), span_of(node)) from None
+        period = (unit.name if unit is not None else node.this.name).upper()
+        calendar = "For periods of the calendar, GROUP BY DATE_TRUNC('month', t)."
+        raise error("E033", str(reason), span_of(node), calendar if _is_of_calendar(period) else None) from None
+
+
+def _is_of_calendar(unit: str) -> bool:
+    return any(word in unit for word in ("MON", "QUARTER", "YEAR"))
+
+
+_FIELD_HINTS = {
+    "ISODOW": "DOW is 0 on Sunday. Write (EXTRACT(DOW FROM t) + 6) % 7 + 1 for 1 on Monday to 7 on Sunday.",
+    **dict.fromkeys(("DECADE", "CENTURY", "MILLENNIUM"), "Write DATE_TRUNC('century', t), or compute it of the YEAR."),
+    "ISOYEAR": "Write TO_CHAR(t, 'IYYY').",
+}
+_PATTERN_HINT = "The syntax is that of RE2: it has no backreferences and no lookaround."
+_FORMAT_HINT = "Write for instance 'YYYY-MM-DD HH24:MI:SS.MS', and other words in double quotes."
 
 
 @dataclass
@@ -105,7 +122,7 @@ class ExpressionTranslator:
         if id(node) in self.lifted_values:
             return self.lifted_values[id(node)]
         binary = BINARY_OPERATORS.get(type(node))
-        if binary is not None:
+        if binary is not None and not (isinstance(node.this, exp.Tuple) or isinstance(node.expression, exp.Tuple)):
             return self._call(binary, [node.this, node.expression], span_of(node))
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
@@ -116,7 +133,7 @@ class ExpressionTranslator:
     def _translate_condition(self, node: exp.Expr) -> mmpl.Expr:
         typed = self._translate_node(node)
         if typed.type == STRING and isinstance(typed.expr, mmpl.Constant):
-            typed = self._adapt_literal(typed, BOOL)
+            typed = self.adapt_literal(typed, BOOL)
         return self.coerce(typed, BOOL, span_of(node))
 
     # ── leaves ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,10 +158,14 @@ class ExpressionTranslator:
     def _check_reach(self, levels_out: int, span: Span | None) -> None:
         if self.scope.closed:
             message = "only the WHERE of a subquery that consists of FROM and WHERE may refer to the outer query"
-            hint = "Define a view that has the column, and compare the column in the WHERE of the subquery."
+            hint = (
+                "Define a view that has the column, and compare the column in the WHERE of the subquery. For the value "
+                "of the last row, use LATEST(x) without ORDER BY and LIMIT."
+            )
             raise error("E047", message, span, hint)
         if levels_out > 1:
-            raise error("E047", "a subquery may refer only to the query directly around it", span)
+            hint = "Define a view that has the column, and read that view in the subquery."
+            raise error("E047", "a subquery may refer only to the query directly around it", span, hint)
 
     def _literal(self, node: exp.Literal) -> TypedExpr:
         if node.is_string:
@@ -235,6 +256,7 @@ class ExpressionTranslator:
     def _like(self, node: exp.Like | exp.ILike, escape: Sequence[exp.Expr] = ()) -> TypedExpr:
         name = "ilike" if isinstance(node, exp.ILike) else "like"
         typed = self._call(name, [node.this, node.expression, *escape], span_of(node))
+        check_constant_arguments(typed.expr)
         return self.apply_function("not", [typed], span_of(node)) if node.args.get("negate") else typed
 
     def _ilike(self, node: exp.ILike) -> TypedExpr:
@@ -245,6 +267,21 @@ class ExpressionTranslator:
             raise error("E013", "ESCAPE is supported only after LIKE", span_of(node))
         return self._like(node.this, [node.expression])
 
+    def _eq(self, node: exp.EQ) -> TypedExpr:
+        return self._comparison_of_lists(node.this, node.expression, span_of(node))
+
+    def _neq(self, node: exp.NEQ) -> TypedExpr:
+        equal = self._comparison_of_lists(node.this, node.expression, span_of(node))
+        return self.apply_function("not", [equal], span_of(node))
+
+    def _comparison_of_lists(self, a: exp.Expr, b: exp.Expr, span: Span | None) -> TypedExpr:
+        """`(a, b) = (c, d)` is `a = c AND b = d`."""
+        if not (isinstance(a, exp.Tuple) and isinstance(b, exp.Tuple) and len(a.expressions) == len(b.expressions)):
+            raise error("E044", "a list can only be compared with a list of as many values", span)
+        pairs = zip(a.expressions, b.expressions, strict=True)
+        equalities = [self._call("=", [x, y], span).expr for x, y in pairs]
+        return TypedExpr(mmpl.Call("and", tuple(equalities), span=span), BOOL)
+
     def _between(self, node: exp.Between) -> TypedExpr:
         span = span_of(node)
         low = self._call(">=", [node.this, node.args["low"]], span)
@@ -254,7 +291,11 @@ class ExpressionTranslator:
     def _in(self, node: exp.In) -> TypedExpr:
         if node.args.get("query") is not None:
             raise _misplaced_error(node)
-        span, subject = span_of(node), self._translate_node(node.this)
+        span = span_of(node)
+        if isinstance(node.this, exp.Tuple):
+            lists = [self._comparison_of_lists(node.this, v, span_of(v) or span).expr for v in node.expressions]
+            return TypedExpr(mmpl.Call("or", tuple(lists), span=span) if len(lists) > 1 else lists[0], BOOL)
+        subject = self._translate_node(node.this)
         comparisons = [
             self.apply_function("=", [subject, self._translate_node(v)], span_of(v) or span).expr
             for v in node.expressions
@@ -267,7 +308,7 @@ class ExpressionTranslator:
         arg, span = self._translate_node(node.this), span_of(node)
         target = cast_target_type(node.args["to"], span_of(node.args["to"]) or span)
         if isinstance(arg.expr, mmpl.Constant) and arg.type == STRING and target != STRING:
-            return self._adapt_literal(arg, target)
+            return self.adapt_literal(arg, target)
         return TypedExpr(self.coerce(arg, target, span, explicit=True), target)
 
     def _case(self, node: exp.Case) -> TypedExpr:
@@ -296,22 +337,37 @@ class ExpressionTranslator:
         name = f"extract_{node.name.lower()}"
         if name not in SCALAR_FUNCTIONS:
             fields = [f.removeprefix("extract_").upper() for f in SCALAR_FUNCTIONS if f.startswith("extract_")]
-            raise error("E026", f"EXTRACT has no field {node.name}", span_of(node), did_you_mean(node.name, fields))
+            hint = _FIELD_HINTS.get(node.name.upper()) or did_you_mean(node.name, fields)
+            raise error("E026", f"EXTRACT has no field {node.name}", span_of(node), hint)
         return self._call(name, [node.expression], span_of(node))
 
     def _anonymous(self, node: exp.Anonymous) -> TypedExpr:
         written, args = str(node.this).lower(), node.expressions
+        if written in DATE_FORMAT_NAMES and len(args) == 2:
+            written, args = "to_char", [args[0], _to_char_format(args[1])]
         name = SYNONYMS.get(written, written)
         if name == "position" and len(args) == 2:
             args = [args[1], args[0]]  # STRPOS(text, part) is POSITION(part IN text)
-        if name not in CALLABLE_FUNCTIONS:
+        if written == "date" and len(args) == 1:
+            arg, span = self._translate_node(args[0]), span_of(node)
+            if isinstance(arg.expr, mmpl.Constant) and arg.type == STRING:
+                return self.adapt_literal(arg, DATE)
+            return TypedExpr(self.coerce(arg, DATE, span, explicit=True), DATE)
+        if written == "iif" and len(args) == 3:
+            condition, value, default = args
+            return self._case(exp.Case(ifs=[exp.If(this=condition, true=value)], default=default))
+        if name not in CALLABLE_FUNCTIONS and name not in SYNONYMS.values():
             raise error(
                 "E026",
                 f"there is no function {written}",
                 span_of(node),
-                did_you_mean(written, sorted(CALLABLE_FUNCTIONS)),
+                FUNCTION_HINTS.get(written) or did_you_mean(written, sorted(CALLABLE_FUNCTIONS)),
             )
-        return self._call(name, args, span_of(node))
+        if written in ("concat", "concat_ws"):
+            return self.apply_function(name, [_as_output(self._translate_node(a)) for a in args], span_of(node))
+        typed = self._call(name, args, span_of(node))
+        check_constant_arguments(typed.expr)
+        return typed
 
     def _silencecall(self, node: lang.SilenceCall) -> TypedExpr:
         message = "SILENCE can only be compared with an interval in WHERE"
@@ -328,8 +384,9 @@ class ExpressionTranslator:
         return self.apply_function(name, [self._translate_node(a) for a in args], span)
 
     def apply_function(self, name: str, args: list[TypedExpr], span: Span | None) -> TypedExpr:
+        explicit = SCALAR_FUNCTIONS[name].casts_arguments
         signature = resolve_signature(name, tuple(a.type for a in args))
-        if signature is None and len(args) >= 2:
+        if signature is None and len(args) >= 2 and not explicit:
             args = self._adapt_literals(args)
             signature = resolve_signature(name, tuple(a.type for a in args))
         if signature is None:
@@ -337,7 +394,6 @@ class ExpressionTranslator:
             if name in COMPARISONS:
                 raise error("E030", f"{types[0]} cannot be compared with {types[1]}", span)
             raise error("E031", f"{name} cannot be applied to {' and '.join(types) or 'nothing'}", span)
-        explicit = SCALAR_FUNCTIONS[name].casts_arguments
         pairs = zip(args, signature.args, strict=True)
         coerced = tuple(self.coerce(a, t, a.expr.span, explicit=explicit) for a, t in pairs)
         return TypedExpr(mmpl.Call(name, coerced, span=span), signature.result)
@@ -350,9 +406,9 @@ class ExpressionTranslator:
         ]
         if not target_types:
             return args
-        return [self._adapt_literal(a, target_types[0]) for a in args]
+        return [self.adapt_literal(a, target_types[0]) for a in args]
 
-    def _adapt_literal(self, arg: TypedExpr, target: DataType) -> TypedExpr:
+    def adapt_literal(self, arg: TypedExpr, target: DataType) -> TypedExpr:
         constant = arg.expr
         if not isinstance(constant, mmpl.Constant):
             return arg
@@ -392,14 +448,68 @@ class ExpressionTranslator:
         return mmpl.Cast(arg.expr, target, span=arg.expr.span)
 
 
+def _to_char_format(node: exp.Expr) -> exp.Expr:
+    """The format of DATE_FORMAT, as TO_CHAR has it."""
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        raise error("E198", "the format of DATE_FORMAT must be a constant", span_of(node), _FORMAT_HINT)
+    format = to_char_format(node.name)
+    if format is None:
+        raise error(
+            "E198", f"'{node.name}' is not a format of DATE_FORMAT", span_of(node), f"Use TO_CHAR. {_FORMAT_HINT}"
+        )
+    literal = exp.Literal.string(format)
+    if span := span_of(node):
+        widen_span(literal, span)
+    return literal
+
+
+def _as_output(typed: TypedExpr) -> TypedExpr:
+    """The argument of CONCAT. A Boolean is t or f there, as PostgreSQL prints it."""
+    if typed.type != BOOL:
+        return typed
+    texts = [mmpl.Constant(letter, STRING) for letter in "tf"]
+    is_false = mmpl.Call("not", (typed.expr,))
+    case = mmpl.Case(((typed.expr, texts[0]), (is_false, texts[1])), mmpl.Constant(None, STRING), span=typed.expr.span)
+    return TypedExpr(case, STRING)
+
+
+def check_constant_arguments(call: mmpl.Expr) -> None:
+    """Raises an error if a pattern or format that is written as a constant is not valid."""
+    match call:
+        case mmpl.Call(name, (_, mmpl.Constant(str(pattern)), *_)) if name.startswith("regexp_"):
+            if reason := regular_expression_error(pattern):
+                raise error("E198", f"'{pattern}' is not a regular expression: {reason}", call.span, _PATTERN_HINT)
+        case mmpl.Call("to_char", (_, mmpl.Constant(str(format)))) if not is_time_format(format):
+            raise error("E198", f"'{format}' is not a format of times", call.span, _FORMAT_HINT)
+        case mmpl.Call("like" | "ilike", (_, mmpl.Constant(str(pattern)))) if _ends_with_escape(pattern):
+            hint = "Write two backslashes for one, or another character: LIKE 'a!' ESCAPE '!'."
+            raise error("E198", "the pattern of LIKE ends with its escape character", call.span, hint)
+        case mmpl.Call("date_trunc", (mmpl.Constant(str(unit)), _)) if truncation_unit(unit) is None:
+            units = ", ".join(TRUNCATED_MICROSECONDS_MAX)
+            raise error("E198", f"'{unit}' is not a unit of DATE_TRUNC", call.span, f"The units are {units}.")
+
+
+def _ends_with_escape(pattern: str) -> bool:
+    return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
+
+
+def misplaced_clock_error(node: exp.Expr) -> SmileError:
+    message = "NOW() has a meaning only where WHERE compares the tick with it"
+    return error("E199", message, span_of(node), NO_CLOCK_HINT)
+
+
 def _misplaced_error(node: exp.Expr) -> SmileError:
     """The error for a node that is lifted where it is allowed, and was found elsewhere."""
     span = span_of(node)
+    if isinstance(node, exp.CurrentTimestamp):
+        return misplaced_clock_error(node)
     if isinstance(node, exp.Window):
         hint = "Compute it in the select list of a view, and read that view."
         return error("E042", "OVER is allowed only in a select list", span, hint)
     if isinstance(node, exp.AggFunc):
-        name = "GROUP" if isinstance(node, lang.NestedGroup) else type(node).__name__.upper()
+        derived = {kind: name for name, kind in (*lang.DERIVED_AGGREGATES.items(), *lang.PERCENTILES.items())}
+        derived[lang.StringAggregate] = "STRING_AGG"
+        name = "GROUP" if isinstance(node, lang.NestedGroup) else derived.get(type(node), type(node).__name__.upper())
         return error("E042", f"the aggregate {name} is not allowed here", span)
     if isinstance(node, exp.Query | exp.Exists | exp.In):
         return error("E047", "a subquery is not allowed here", span, "Define it as a view, and join that view.")

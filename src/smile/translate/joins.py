@@ -6,7 +6,9 @@ from typing import Literal
 from sqlglot import exp
 
 from smile.algebra import mmpl, trees
+from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading
+from smile.algebra.types import INTERVAL, TIME
 from smile.analysis.headings import Headings
 from smile.errors import error
 from smile.lang import span_of
@@ -14,6 +16,7 @@ from smile.source import Span
 from smile.translate.expressions import ExpressionTranslator, TypedExpr
 from smile.translate.pipeline import QueryPipeline, cast_to_common_type, split_conjunction, split_equalities
 from smile.translate.scope import MergedColumn, Scope, fold_case, free_name
+from smile.translate.tables import check_table_join, hide_deleted_rows
 
 
 @dataclass(frozen=True)
@@ -53,13 +56,15 @@ def add_join(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> None:
     else:
         _add_plain_join(left, right, node, on, other_predicates)
     left.scope = scope
+    if right.table is not None:
+        hide_deleted_rows(left, right.table, node.side == "LEFT", span_of(node))
     _add_merged_columns(left, alias, node, using, pairs)
 
 
 def _using_columns(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> list[_UsingColumn]:
     using: list[_UsingColumn] = []
-    for column in node.args.get("using") or []:
-        span = span_of(column)
+    for column in _natural_columns(left, right, node) if node.method == "NATURAL" else node.args.get("using") or []:
+        span = span_of(column) or span_of(node)
         a, b = left.scope.find(column, span), right.scope.find(column, span)
         if a is None or b is None:
             raise (left if a is None else right).scope.unknown_column_error(column, span)
@@ -68,6 +73,16 @@ def _using_columns(left: QueryPipeline, right: QueryPipeline, node: exp.Join) ->
             raise error("E020", f"{name} occurs twice in USING", span)
         using.append(_UsingColumn(name, a, b, span))
     return using
+
+
+def _natural_columns(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> list[exp.Expr]:
+    """The columns that NATURAL JOIN equates: those whose names both sides have."""
+    on_left: dict[str, None] = dict.fromkeys(n for item in left.scope.from_items for n in item.columns)
+    common = [n for n in right.scope.from_items[0].columns if n in on_left]
+    if not common:
+        hint = "Use CROSS JOIN for all pairs of rows, or JOIN … ON."
+        raise error("E022", "NATURAL JOIN needs a column that both sides have", span_of(node), hint)
+    return [exp.to_identifier(name, quoted=True) for name in common]
 
 
 def _split_same_names(
@@ -180,6 +195,8 @@ def _add_asof_join(
     right_predicates = [p for p in predicates if trees.columns_in(p) <= set(right.heading.columns)]
     tick_predicates = [p for p in predicates if p not in right_predicates]
     tick_columns = _tick_comparison(left, right, tick_predicates[0]) if len(tick_predicates) == 1 else None
+    if right.table is not None:
+        tick_columns = check_table_join(left, right, on, predicates, tick_columns, span_of(node))
     if tick_columns is None:
         message = "ASOF JOIN needs one comparison of ticks besides equalities"
         raise error("E046", message, span_of(node), "Write ASOF JOIN r ON l.k = r.k AND l.t >= r.t.")
@@ -189,14 +206,24 @@ def _add_asof_join(
 
 
 def _tick_comparison(left: QueryPipeline, right: QueryPipeline, predicate: mmpl.Expr) -> tuple[str, str] | None:
-    """The columns of l.t >= r.t or r.t <= l.t."""
+    """The columns of `l.t >= r.t`, in either order. Ticks are whole: `l.t > r.t` is `l.t - 1 >= r.t`."""
     match predicate:
-        case mmpl.Call(">=", (mmpl.ColumnRef(a), mmpl.ColumnRef(b))) | mmpl.Call(
-            "<=", (mmpl.ColumnRef(b), mmpl.ColumnRef(a))
-        ):
-            if a in left.heading.columns and b in right.heading.columns:
-                return a, b
-    return None
+        case mmpl.Call("<=" | "<" as name, (mmpl.ColumnRef(tick), bound)):
+            is_strict = name == "<"
+        case mmpl.Call(">=" | ">" as name, (bound, mmpl.ColumnRef(tick))):
+            is_strict = name == ">"
+        case _:
+            return None
+    if tick not in right.heading.columns or not trees.columns_in(bound) or not _is_time_of(left, bound):
+        return None
+    if is_strict:
+        bound = mmpl.Call("-", (bound, mmpl.Constant(1, INTERVAL)), span=predicate.span)
+    return left.extend("as_of", TypedExpr(bound, TIME), right.heading.columns), tick
+
+
+def _is_time_of(pipeline: QueryPipeline, expr: mmpl.Expr) -> bool:
+    columns = pipeline.heading.columns
+    return trees.columns_in(expr) <= set(columns) and type_of(expr, columns) == TIME
 
 
 # ── equalities of WHERE ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -72,7 +72,21 @@ def project_outputs(pipeline: QueryPipeline, outputs: Sequence[SelectOutput], sp
 
 
 def star_columns(scope: Scope, node: exp.Expr) -> list[tuple[str, str]]:
-    """The names and MMPL columns of `*` or `s.*`. For `*`, columns merged by USING come first, each once."""
+    """The names and MMPL columns of `*` or `s.*`, without those after EXCEPT. For `*`, columns merged by USING come
+    first, each once."""
+    pairs = _all_columns(scope, node)
+    star = node.this if isinstance(node, exp.Column) else node
+    for excluded in star.args.get("except_") or []:
+        kept = [p for p in pairs if not is_match(excluded.name, is_quoted(excluded), p[0])]
+        if len(kept) == len(pairs):
+            raise scope.unknown_column_error(excluded, span_of(excluded))
+        pairs = kept
+    if not pairs:
+        raise error("E010", "EXCEPT leaves no column", span_of(node))
+    return pairs
+
+
+def _all_columns(scope: Scope, node: exp.Expr) -> list[tuple[str, str]]:
     table = node.args.get("table")
     if table is None:
         merged_parts = frozenset[tuple[str, str]]().union(*(m.parts for m in scope.merged_columns))

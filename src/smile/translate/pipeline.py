@@ -1,39 +1,68 @@
 """The MMPL relation of a partly translated query, with the names that can be written for its columns."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from smile import limits
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import common_type
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading
-from smile.algebra.types import DataType
+from smile.algebra.types import BOOL, DataType
 from smile.analysis.headings import Headings
+from smile.analysis.type_analysis import TypeAnalysis
 from smile.errors import error
 from smile.source import Span
 from smile.translate.expressions import ExpressionTranslator, TypedExpr
 from smile.translate.scope import FromItem, NameTable, Scope, free_name
+
+TICK_COLUMN = "tick"
+"""The tick of a change of a table. Only ASOF JOIN sees it."""
+
+
+@dataclass(frozen=True)
+class KeyedTable:
+    """A table with a primary key. `contents` has its columns, and `changes` also `tick` and `change`. `stream` is None
+    if the table is static."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    contents: mmpl.Rel
+    changes: mmpl.Rel
+    stream: mmpl.StreamDef | None
 
 
 @dataclass(frozen=True)
 class Catalog:
     """Streams, views and common table expressions by name. The errors of the `broken` ones have already been reported.
 
-    `outer_scope` is the scope of the enclosing query, to which the translated query cannot refer.
+    `outer_scope` is the scope of the enclosing query, to which the translated query cannot refer. `tables` are the
+    tables with a primary key, by the relations that `relations` has for them. `types` gives the types of what
+    is translated so far; None: they are not known.
     """
 
     relations: NameTable[mmpl.Rel]
     headings: Headings
     broken: NameTable[None]
     outer_scope: Scope | None = None
+    tables: dict[mmpl.Rel, "KeyedTable"] = field(default_factory=dict)
+    types: Callable[[], TypeAnalysis] | None = None
 
     def with_relation(self, name: str, quoted: bool, rel: mmpl.Rel) -> "Catalog":
         """The catalog with one more relation, which hides others of the same name."""
         relations = self.relations.without(name, quoted)
         relations.add(name, rel, quoted)
         return replace(self, relations=relations, broken=self.broken.without(name, quoted))
+
+    def never_null(self, rel: mmpl.Rel) -> Set[str]:
+        """The columns that are never NULL, as far as that is known."""
+        if self.types is None:
+            return frozenset()
+        relation_type = self.types().relation_type(rel)
+        return relation_type.columns.keys() - relation_type.nullable_columns
 
     def new_pipeline(self, rel: mmpl.Rel, alias: str) -> "QueryPipeline":
         """A pipeline with a relation as the only entry of FROM."""
@@ -56,6 +85,10 @@ class QueryPipeline:
     scope: Scope
     catalog: Catalog
     computed: dict[mmpl.Expr, str] = field(default_factory=dict)
+    table: "KeyedTable | None" = None
+    """The table whose changes these are, for an ASOF JOIN."""
+    value_spans: set[Span | None] = field(default_factory=set)
+    """Where the subqueries and window functions are whose joins add a value to each row."""
 
     @property
     def heading(self) -> Heading:
@@ -67,7 +100,12 @@ class QueryPipeline:
     def translator(self) -> ExpressionTranslator:
         return ExpressionTranslator(self.scope, self.column_type)
 
+    def without_default_rows(self, span: Span | None) -> mmpl.Rel:
+        """The rows of groups that have members: a restricted relation is not total."""
+        return mmpl.Restrict(self.rel, mmpl.Constant(True, BOOL), span=span) if self.heading.total else self.rel
+
     def restrict(self, predicates: Sequence[mmpl.Expr]) -> None:
+        predicates = [self.shorten(p) for p in predicates]
         if predicates:
             self.rel = mmpl.Restrict(self.rel, trees.conjunction(predicates), span=predicates[0].span)
 
@@ -76,6 +114,7 @@ class QueryPipeline:
         return self.extend_all([(wanted, typed)], avoid)[0]
 
     def extend_all(self, wanted: Sequence[tuple[str, TypedExpr]], avoid: Iterable[str] = ()) -> list[str]:
+        wanted = [(name, TypedExpr(self.shorten(typed.expr), typed.type)) for name, typed in wanted]
         columns = self.heading.columns
         used_names = {*columns, *avoid}
         names: list[str] = []
@@ -93,6 +132,53 @@ class QueryPipeline:
                 self.computed[expr] = names[-1]
         self._add_columns(assignments)
         return names
+
+    def rows_with(self, needed: Iterable[str]) -> mmpl.Rel:
+        """The rows with the columns `needed`, without the joins and windows that only add other columns to them. Joins
+        of the rows with themselves start from these: with copies of one another, they would double the program each
+        time."""
+        columns, computed = set(needed), dict[str, mmpl.Expr]()
+        found, added = self.rel, dict[str, mmpl.Expr]()
+        rel: mmpl.Rel | None = self.rel
+        while rel is not None:
+            if isinstance(rel, mmpl.Extend):
+                computed |= dict(rel.assignments)
+                rel = rel.input
+                continue
+            rel = self._rows_before(rel)
+            below = self.catalog.headings.heading_of(rel).columns.keys() if rel is not None else set[str]()
+            missing = columns - below
+            if rel is None or not all(c in computed and trees.columns_in(computed[c]) <= below for c in missing):
+                break
+            found, added = rel, {c: e for c, e in computed.items() if c in missing}
+        return mmpl.Extend(found, tuple(added.items()), span=found.span) if added else found
+
+    def _rows_before(self, rel: mmpl.Rel) -> mmpl.Rel | None:
+        """The rows to which a join or a window only adds columns."""
+        match rel:
+            case mmpl.Join(kind="match") | mmpl.Asof(kind="left"):
+                return rel.left
+            case mmpl.Over() | mmpl.OverRows():
+                return rel.input
+            case mmpl.Join() if rel.span is not None and rel.span in self.value_spans:
+                return rel.left
+        return None
+
+    def shorten(self, expr: mmpl.Expr) -> mmpl.Expr:
+        """The expression with columns for the beginnings of long chains, such as sums of hundreds of terms: trees are
+        as deep as chains are long, and code that walks them recurses."""
+        chain = [expr]
+        while operands := trees.operands_of(chain[-1]):
+            chain.append(operands[0])
+        if len(chain) <= limits.expression_chain_max:
+            return expr
+        shortened = chain.pop()
+        for length, link in enumerate(reversed(chain), 1):
+            shortened = trees.with_operands(link, (shortened, *trees.operands_of(link)[1:]))
+            if length % limits.expression_chain_max == 0 and link is not expr:
+                typed = TypedExpr(shortened, type_of(shortened, self.heading.columns))
+                shortened = mmpl.ColumnRef(self.extend("part", typed), span=link.span)
+        return shortened
 
     def _add_columns(self, assignments: Sequence[tuple[str, mmpl.Expr]]) -> None:
         previous = self.rel

@@ -5,24 +5,29 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from smile.algebra import mmpl
-from smile.algebra.types import DataType
+from smile.algebra.types import INT, DataType
 from smile.analysis.check import check_operator_count
 from smile.errors import error
 from smile.lang import span_of
 from smile.recursion import continue_in_threads
 from smile.translate.alignment import (
+    BRANCH_COLUMN,
     BranchColumns,
     align_branch,
     common_types,
     names_inside_union,
     union_all,
+    union_with_branch,
     visible_columns,
 )
 from smile.translate.expressions import TypedExpr
-from smile.translate.outputs import SelectOutput, add_limit, column_count_error, unique_names
+from smile.translate.grouping_sets import expand_grouping_sets
+from smile.translate.outputs import SelectOutput, add_limit, column_count_error, project_outputs, unique_names
 from smile.translate.pipeline import Catalog, QueryPipeline
-from smile.translate.scope import NameTable, Scope, is_quoted
+from smile.translate.ranking import move_rank_conditions
+from smile.translate.scope import NameTable, Scope, free_name, is_quoted
 from smile.translate.select import SelectTranslator
+from smile.translate.session import replace_session_ends
 
 
 @continue_in_threads
@@ -30,9 +35,13 @@ def translate_query(node: exp.Expr, catalog: Catalog, names: Sequence[str] = ())
     """`names` are the column names of `v (a, b) AS …`, if given."""
     while isinstance(node, exp.Subquery):
         node = node.this
+    if isinstance(node, exp.Select):
+        node = expand_grouping_sets(replace_session_ends(move_rank_conditions(node)))
     catalog = _with_ctes(node, catalog)
     if isinstance(node, exp.Union):
         return _translate_union(node, catalog, names)
+    if isinstance(node, exp.Except | exp.Intersect):
+        return _translate_difference(node, catalog, names)
     select = _new_select(node, catalog)
     select.prepare()
     return select.finish(names)
@@ -79,16 +88,50 @@ def _translate_union(node: exp.Union, catalog: Catalog, names: Sequence[str]) ->
     return pipeline.rel
 
 
+def _translate_difference(node: exp.SetOperation, catalog: Catalog, names: Sequence[str]) -> mmpl.Rel:
+    """EXCEPT and INTERSECT: the groups of equal rows of both queries, with members of the first query only, or of both.
+    The column `branch` of a UNION is 1 for rows of the first query, and 2 for those of the second."""
+    span, operator = span_of(node), node.key.upper()
+    branches = [_UnionBranch(node.this, catalog), _UnionBranch(node.expression, catalog)]
+    types = common_types(operator, [b.columns for b in branches], [b.span for b in branches])
+    own_names = names or branches[0].names()
+    if len(own_names) != len(types):
+        raise column_count_error(len(own_names), len(types), span)
+    incomparable = [t for t in types if not t.is_ordered]
+    if incomparable:
+        raise error("E031", f"{operator} cannot compare a {incomparable[0].name}", span)
+    inside = names_inside_union(own_names)
+    union = union_with_branch([b.finish(inside, types) for b in branches], inside, catalog, span)
+    first, last = free_name("first", inside), free_name("last", inside)
+    branch = mmpl.ColumnRef(BRANCH_COLUMN)
+    aggregates = ((first, mmpl.Aggregate("min", branch)), (last, mmpl.Aggregate("max", branch)))
+    is_last = mmpl.Constant(1 if isinstance(node, exp.Except) else 2, INT)
+    conditions = [
+        mmpl.Call("=", (mmpl.ColumnRef(first), mmpl.Constant(1, INT))),
+        mmpl.Call("=", (mmpl.ColumnRef(last), is_last)),
+    ]
+    pipeline = QueryPipeline(mmpl.Summarize(union, tuple(inside), aggregates, span=span), Scope(), catalog)
+    pipeline.restrict(conditions)
+    outputs = [
+        SelectOutput(name, TypedExpr(mmpl.ColumnRef(column), type))
+        for name, column, type in zip(own_names, inside, types, strict=True)
+    ]
+    add_limit(node, pipeline, outputs, pipeline.translator())
+    return project_outputs(pipeline, outputs, span)
+
+
 class _UnionBranch:
     """One query of a UNION. Its translation is finished once the common types of all branches are known."""
 
     def __init__(self, node: exp.Expr, catalog: Catalog) -> None:
         while isinstance(node, exp.Subquery):
             node = node.this
+        if isinstance(node, exp.Select):
+            node = expand_grouping_sets(replace_session_ends(move_rank_conditions(node)))
         self.span = span_of(node)
         self.catalog = catalog
         self.columns: BranchColumns
-        if isinstance(node, exp.Union):
+        if isinstance(node, exp.SetOperation):
             self.rel = translate_query(node, catalog)
             self.select = None
             self.columns = visible_columns(self.rel, catalog)

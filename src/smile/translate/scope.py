@@ -157,13 +157,20 @@ class Scope:
                 "E021", f"there is no relation {table.name} in this FROM", span, did_you_mean(table.name, tables)
             )
         written_name = f"{table.name}.{name}" if table is not None else name
-        hidden_in = [i.alias or "the subquery" for i in self.from_items if name in i.hidden]
-        hint = (
-            f"It is a hidden key column of {hidden_in[0]}: select it there."
-            if hidden_in
-            else did_you_mean(name, columns)
-        )
+        hint = self._hidden_column_hint(name, is_quoted(column), table) or did_you_mean(name, columns)
         return error("E022", f"there is no column {written_name}", span, hint)
+
+    def _hidden_column_hint(self, name: str, quoted: bool, table: exp.Expr | None) -> str | None:
+        scope: Scope | None = self
+        while scope is not None:
+            for item in scope.from_items:
+                if table is None or is_match(table.name, is_quoted(table), item.alias):
+                    for hidden in item.hidden:
+                        if is_match(name, quoted, hidden):
+                            source = item.alias or "the subquery"
+                            return f"{hidden} is a hidden key column of {source}: select it there."
+            scope = scope.outer
+        return None
 
     def rename(self, new_names: Mapping[str, str]) -> None:
         """Follows a renaming of columns of the MMPL relation. The names that can be written stay the same."""

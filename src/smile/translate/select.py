@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from smile import lang
 from smile.algebra import mmpl
-from smile.algebra.types import NULL, STRING, DataType
+from smile.algebra.types import INT, NULL, STRING, DataType
 from smile.errors import Diagnostic, SmileError, error
 from smile.lang import span_of
 from smile.source import Span
@@ -18,6 +19,7 @@ from smile.translate.aggregation import GroupingBuilder, find_aggregates, has_ag
 from smile.translate.expressions import ExpressionTranslator, TypedExpr
 from smile.translate.from_clause import FromTranslator, QueryTranslation
 from smile.translate.joins import add_join, with_equality_in_join
+from smile.translate.lateral import add_lateral_join
 from smile.translate.outputs import (
     SelectOutput,
     add_best,
@@ -28,10 +30,18 @@ from smile.translate.outputs import (
     unique_names,
 )
 from smile.translate.pipeline import Catalog, QueryPipeline, split_conjunction
+from smile.translate.ranking import RankCondition, add_rank_condition, is_ranking, rank_condition, ranking_operands
+from smile.translate.recent import RecentRows, reads_clock, recent_rows, restrict_to_recent_rows
 from smile.translate.scope import NameTable, Scope, free_name, is_match, is_quoted
 from smile.translate.silence import lift_silences
 from smile.translate.subqueries import SubqueryTranslator, is_subquery_test, strip_not
-from smile.translate.window_functions import lift_window_functions
+from smile.translate.window_functions import lift_window_functions, window_rank
+
+_DERIVED_NAMES: dict[type[exp.Expr], str] = {
+    **{kind: name.lower() for name, kind in lang.DERIVED_AGGREGATES.items()},
+    **{kind: name.lower() for name, kind in lang.PERCENTILES.items()},
+    lang.StringAggregate: "string_agg",
+}
 
 
 class SelectTranslator:
@@ -52,7 +62,9 @@ class SelectTranslator:
         except SmileError as problem:
             raise SmileError(_remove_duplicates([*self.problems, *problem.diagnostics])) from None
         self._translate_having()
-        liftable = [node for node in self._expressions_after_grouping() if self._lift(node)]
+        rank_conditions = self._find_rank_conditions()
+        liftable = [node for node in sorted(self._expressions_after_grouping(), key=window_rank) if self._lift(node)]
+        self._translate_qualify(rank_conditions)
         self.outputs = self._translate_outputs(liftable)
         self._raise_problems()
         return self.outputs
@@ -87,7 +99,10 @@ class SelectTranslator:
         sources = FromTranslator(catalog, self.translate_query)
         pipeline = sources.pipeline(self.node.args["from_"].this)
         for node in self.node.args.get("joins") or []:
-            add_join(pipeline, sources.pipeline(node.this), node)
+            if isinstance(node.this, exp.Lateral):
+                add_lateral_join(pipeline, node, self.translate_query)
+            else:
+                add_join(pipeline, sources.pipeline(node.this, as_of=node.method == "ASOF"), node)
         return pipeline
 
     def _row_translator(self) -> ExpressionTranslator:
@@ -102,8 +117,12 @@ class SelectTranslator:
         where = self.node.args.get("where")
         tests: list[tuple[exp.Expr, bool]] = []
         predicates: list[mmpl.Expr] = []
+        recent: list[RecentRows] = []
         for node in split_conjunction(where.this) if where is not None else []:
             with self._collect_errors():
+                if reads_clock(node):
+                    recent.append(recent_rows(node))
+                    continue
                 positive, negated = strip_not(node)
                 if is_subquery_test(positive):
                     tests.append((positive, negated))
@@ -119,6 +138,9 @@ class SelectTranslator:
         for test, negated in tests:
             with self._collect_errors():
                 self._subquery_translator(self._row_translator_with_aliases()).add_restriction(test, negated)
+        for rows in recent:
+            with self._collect_errors():
+                restrict_to_recent_rows(self.pipeline, rows, self._row_translator())
 
     def _translate_where_condition(self, node: exp.Expr) -> list[mmpl.Expr]:
         """The predicate of one condition of WHERE; empty if it became an equality of a join."""
@@ -165,6 +187,9 @@ class SelectTranslator:
         """The translator for expressions over groups; None if the query has no groups."""
         having, group = self.node.args.get("having"), self.node.args.get("group")
         evaluated = [*self._expressions_after_grouping(), *([having.this] if having is not None else [])]
+        qualify = self.node.args.get("qualify")
+        if qualify is not None:
+            evaluated += [o for e in (qualify.this, *self.node.expressions) for o in ranking_operands(e)]
         if group is None and not any(has_aggregates(e) for e in evaluated):
             if having is not None:
                 raise error("E042", "HAVING needs GROUP BY or an aggregate", span_of(having), "Use WHERE.")
@@ -230,18 +255,68 @@ class SelectTranslator:
                     [self.translator.translate_predicate(node) for node in split_conjunction(having.this)]
                 )
 
+    # ── QUALIFY ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _find_rank_conditions(self) -> list[RankCondition]:
+        """The conditions of QUALIFY on row numbers. What else uses such a number is translated once it is known."""
+        qualify = self.node.args.get("qualify")
+        conditions: list[RankCondition] = []
+        self.other_conditions: list[exp.Expr] = []
+        for node in split_conjunction(qualify.this) if qualify is not None else []:
+            with self._collect_errors():
+                condition = rank_condition(node, self._window_of)
+                conditions += [condition] if condition is not None else []
+                if condition is None or not condition.is_whole:
+                    self.other_conditions.append(node)
+        windows = [c.window for c in conditions]
+        evaluated = (*self._expressions_after_grouping(), *self.other_conditions)
+        self.ranking_nodes = [n for e in evaluated for n in e.walk(bfs=False) if is_ranking(n) and n in windows]
+        for node in self.ranking_nodes:
+            self.translator.add_lifted(node, TypedExpr(mmpl.Constant(None, INT, span=span_of(node)), INT))
+        return conditions
+
+    def _window_of(self, operand: exp.Expr) -> exp.Expr:
+        """The operand, or what it is an alias of."""
+        alias = self.aliases.find(operand.name, is_quoted(operand)) if isinstance(operand, exp.Column) else None
+        return operand if alias is None else self.aliases[alias].this
+
+    def _translate_qualify(self, rank_conditions: Sequence[RankCondition]) -> None:
+        """All windows are computed before QUALIFY removes rows."""
+        translator = replace(self.translator, resolve_alias=self._alias_of_window)
+        conditions = [node for node in self.other_conditions if self._lift(node)]
+        if any(c.window != rank_conditions[0].window for c in rank_conditions):
+            span = span_of(rank_conditions[-1].window)
+            raise error("E200", "a query can compare one row number", span, "Compare the other in a query around it.")
+        if rank_conditions:
+            with self._collect_errors():
+                condition = min(rank_conditions, key=lambda c: c.k)
+                number = add_rank_condition(self.pipeline, condition, self.translator, bool(self.ranking_nodes))
+                if number is not None:
+                    for node in self.ranking_nodes:
+                        self.translator.add_lifted(node, number)
+        for node in conditions:
+            with self._collect_errors():
+                self.pipeline.restrict([translator.translate_predicate(node)])
+
+    def _alias_of_window(self, node: exp.Column) -> TypedExpr | None:
+        alias = self.aliases.find(node.name, is_quoted(node))
+        return None if alias is None else self.translator.translate(self.aliases[alias].this)
+
     # ── the select list ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _translate_outputs(self, liftable: Sequence[exp.Expr]) -> list[SelectOutput]:
         outputs: list[SelectOutput] = []
         translator = replace(self.translator, resolve_alias=lambda _: None, alias_names=())
-        for node in (n for n in self.node.expressions if any(n is node for node in liftable)):
+        taken: set[str] = set()
+        lifted = {id(node) for node in liftable}
+        for node in (n for n in self.node.expressions if id(n) in lifted):
             with self._collect_errors():
                 if node.is_star:
-                    outputs += self._star_outputs(node, translator)
+                    added = self._star_outputs(node, translator)
                 else:
-                    typed = translator.translate(node.unalias())
-                    outputs.append(self._named_output(node, typed, {o.name for o in outputs}))
+                    added = [self._named_output(node, translator.translate(node.unalias()), taken)]
+                outputs += added
+                taken.update(o.name for o in added)
         return outputs
 
     def _star_outputs(self, node: exp.Expr, translator: ExpressionTranslator) -> list[SelectOutput]:
@@ -270,6 +345,8 @@ class SelectTranslator:
             wanted = typed.expr.name
         elif isinstance(inner, exp.Anonymous):
             wanted = str(inner.this).lower()
+        elif type(inner) in _DERIVED_NAMES:
+            wanted = _DERIVED_NAMES[type(inner)]
         else:
             wanted = inner.key if isinstance(inner, exp.Case | exp.Extract) else "column"
         return SelectOutput(free_name(wanted, taken), typed, span)

@@ -1,6 +1,7 @@
 """Parses the names of data types. A length becomes a CHECK."""
 
 import re
+from collections.abc import Iterable
 
 from sqlglot import exp
 
@@ -17,6 +18,20 @@ TYPE_SPELLINGS: dict[str, DataType] = {
     "time": TIME, "interval": INTERVAL, "timestamp": TIMESTAMP, "datetime": TIMESTAMP, "date": DATE,
     "bytes": BYTES, "bytea": BYTES, "blob": BYTES,
 }  # fmt: skip
+_NO_JSON_HINT = "There is no JSON: declare the parts that views need as columns."
+_NO_ARRAY_HINT = "There are no arrays: publish an event for each element."
+_NO_ZONE_HINT = "All times are UTC: use timestamp."
+TYPE_HINTS = {
+    **dict.fromkeys(("json", "jsonb", "variant", "super", "xml"), _NO_JSON_HINT),
+    **dict.fromkeys(("array", "list", "map", "struct", "row"), _NO_ARRAY_HINT),
+    **dict.fromkeys(("timestamptz", "timestamp_ltz", "timestamp with time zone", "time with time zone"), _NO_ZONE_HINT),
+    **dict.fromkeys(("serial", "bigserial", "identity"), "The tick numbers the events of a stream."),
+    "enum": "Declare a domain: CREATE DOMAIN d AS string CHECK (VALUE IN ('a', 'b')).",
+    "money": "Use decimal(digits, scale).",
+    "uuid": "A column can be a uuid; an expression is a string.",
+}
+"""What to write instead of types of other dialects."""
+
 DECIMAL_SPELLINGS = ("decimal", "numeric", "dec")
 
 
@@ -50,10 +65,15 @@ def _parse_decimal_type(numbers: list[int], span: Span | None) -> DataType:
     return decimal_type(digits, scale)
 
 
+def type_hint(text: str, known: Iterable[str]) -> str | None:
+    """What to write instead of a type that does not exist."""
+    return TYPE_HINTS.get(text.casefold()) or did_you_mean(text, known)
+
+
 def cast_target_type(node: exp.DataType, span: Span | None) -> DataType:
     """The target type of a CAST."""
     text = str(node.args["kind"])
     parsed = parse_type_name(text, span)
     if parsed is None:
-        raise error("E025", f"there is no type {text}", span, did_you_mean(text, (*TYPE_SPELLINGS, *DECIMAL_SPELLINGS)))
+        raise error("E025", f"there is no type {text}", span, type_hint(text, (*TYPE_SPELLINGS, *DECIMAL_SPELLINGS)))
     return parsed[0]

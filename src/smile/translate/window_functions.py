@@ -2,56 +2,86 @@
 
 from sqlglot import exp
 
+from smile import lang
 from smile.algebra import mmpl
 from smile.errors import error
 from smile.lang import span_of
 from smile.translate.aggregation import AGGREGATE_FUNCTIONS, translate_aggregate
 from smile.translate.expressions import ExpressionTranslator, TypedExpr, interval_ticks
+from smile.translate.neighbours import add_neighbour, is_neighbour, neighbour_rank
+from smile.translate.over import OverFrame, add_over
 from smile.translate.pipeline import QueryPipeline
-from smile.translate.scope import free_name
+from smile.translate.ranking import is_ranking, misplaced_rank_error
 
 
 def lift_window_functions(pipeline: QueryPipeline, output: exp.Expr, translator: ExpressionTranslator) -> None:
     """Adds a column to the pipeline for every window function of an expression."""
-    for node in output.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query | exp.Window)):
-        if isinstance(node, exp.Window):
-            name = _add_window_function(pipeline, node, output.alias if output.unalias() is node else "", translator)
-            translator.add_lifted(
-                node, TypedExpr(mmpl.ColumnRef(name, span=span_of(node)), pipeline.heading.columns[name])
-            )
+    nodes = [n for n in _windows(output) if id(n) not in translator.lifted_values]
+    for node in sorted(nodes, key=_rank):
+        wanted = output.alias if output.unalias() is node else ""
+        if is_neighbour(node):
+            translator.add_lifted(node, add_neighbour(pipeline, node, wanted, translator))
+            continue
+        name = _add_window_function(pipeline, node, wanted, translator)
+        translator.add_lifted(node, TypedExpr(mmpl.ColumnRef(name, span=span_of(node)), pipeline.heading.columns[name]))
+
+
+def window_rank(output: exp.Expr) -> int:
+    """Expressions are lifted in this order: what evolves least comes first, because others can be computed over it."""
+    return max(map(_rank, _windows(output)), default=0)
+
+
+def _windows(output: exp.Expr) -> list[exp.Window]:
+    nodes = output.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query | exp.Window))
+    return [n for n in nodes if isinstance(n, exp.Window)]
+
+
+def _rank(node: exp.Window) -> int:
+    """Frames of earlier rows, of later rows, ranges of time, and last the row just before."""
+    if is_neighbour(node):
+        return neighbour_rank(node)
+    spec = node.args.get("spec")
+    if spec is None or spec.args["kind"] != "ROWS":
+        return 2
+    first, last = lang.frame_positions(spec)
+    return 2 if first is None else int(last > 0)
 
 
 def _add_window_function(
     pipeline: QueryPipeline, node: exp.Window, wanted: str, translator: ExpressionTranslator
 ) -> str:
     span = span_of(node)
+    if is_ranking(node):
+        raise misplaced_rank_error(node)
     if type(node.this) not in AGGREGATE_FUNCTIONS:
-        raise error("E042", "only aggregates can be used with OVER", span)
-    partition = [("partition", translator.translate(p)) for p in node.args.get("partition_by") or []]
+        raise error("E042", "this function cannot be used with OVER", span, lang.OVER_HINT)
+    partition = tuple(translator.translate(p) for p in node.args.get("partition_by") or [])
     order = node.args.get("order")
     order_by = order.expressions if order is not None else []
     by = translator.translate(order_by[0].this).expr if len(order_by) == 1 else None
     if not isinstance(by, mmpl.ColumnRef) or order_by[0].args.get("desc"):
-        raise error("E046", "OVER needs ORDER BY the tick, ascending", span, "Write OVER (ORDER BY t).")
-    aggregate = translate_aggregate(node.this, translator)
-    per = tuple(dict.fromkeys(pipeline.extend_all(partition)))
-    frame, previous = _frame_range(node), pipeline.rel
-    if isinstance(previous, mmpl.Over) and (previous.per, previous.by, previous.range) == (per, by.name, frame):
-        existing = next((n for n, a in previous.aggregates if a == aggregate), None)
-        if existing is not None:
-            return existing
-        source, aggregates = previous.input, previous.aggregates
-    else:
-        source, aggregates = previous, ()
-    name = free_name(wanted or aggregate.function, pipeline.heading.columns)
-    pipeline.rel = mmpl.Over(source, per, by.name, frame, (*aggregates, (name, aggregate)), span=span)
+        hint = "Write OVER (ORDER BY t)."
+        if not order_by:
+            hint += " For an aggregate of the whole partition, join a query that is grouped by its columns."
+        raise error("E046", "OVER needs ORDER BY the tick, ascending", span, hint)
+    aggregate = translate_aggregate(node.this, translator, pipeline.extend)
+    spec = node.args.get("spec")
+    frame = OverFrame(partition, by.name, _frame_range(node), span=span)
+    if spec is not None and spec.args["kind"] == "ROWS":
+        first, last = lang.frame_positions(spec)
+        if first is not None:
+            frame = OverFrame(partition, by.name, positions=(first, last), span=span)
+        elif pipeline.heading.key != (by.name,):
+            hint = "Use RANGE UNBOUNDED PRECEDING, which includes all rows of one tick."
+            raise error("E043", f"ROWS needs rows whose key is one tick, but {by.name} is not their key", span, hint)
+    (name,) = add_over(pipeline, frame, [(wanted, aggregate)])
     return name
 
 
 def _frame_range(node: exp.Window) -> int | None:
     """The interval of RANGE … PRECEDING in ticks. None if it is unbounded or not given."""
     spec = node.args.get("spec")
-    if spec is None or spec.args.get("start") == "UNBOUNDED":
+    if spec is None or spec.args["kind"] == "ROWS" or spec.args.get("start") == "UNBOUNDED":
         return None
     ticks = interval_ticks(spec.args["start"], "Write RANGE INTERVAL '1' HOUR PRECEDING.")
     if ticks < 0:

@@ -28,7 +28,7 @@ def logged_networks(folder: Path) -> Iterator[tuple[NetworkRun, Path]]:
         yield network, logs
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 3])
+@pytest.mark.parametrize("partitions", [2, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 3))])
 def test_logged_imports_give_the_same_on_spark(spark: SparkSession, tmp_path: Path, partitions: int) -> None:
     compared = 0
     for network, logs in logged_networks(tmp_path):

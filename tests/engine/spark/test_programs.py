@@ -9,22 +9,24 @@ from pyspark.sql import SparkSession
 
 from smile.log.input_batch import InputBatch
 from smile.reference.history import History
+from smile.testing.reader import CaseFile
 from tests.engine.spark.packed import PackedProgram, run_on_spark
 from tests.kernels.harness import input_batch_between
-from tests.programs.reader import Case, cases
+from tests.programs.reader import cases, recorded_lines
 
 PACK_COUNT = 6
 """Of pipelines: a further program costs little, a further pipeline seconds."""
 
 
-def frames(case: Case) -> list[InputBatch]:
+def frames(case: CaseFile) -> list[InputBatch]:
     """About eight batches of lines (one line each if there are few), and one for the end."""
     program = case.rewritten
-    step = max(1, len(case.events) // 8)
-    histories = [History.from_lines(program, case.events[:stop]) for stop in range(0, len(case.events), step)]
+    lines = recorded_lines(case)
+    step = max(1, len(lines) // 8)
+    histories = [History.from_lines(program, lines[:stop]) for stop in range(0, len(lines), step)]
     histories += [
-        History.from_lines(program, case.events),
-        History.from_lines(program, case.events).with_finished_streams(),
+        History.from_lines(program, lines),
+        History.from_lines(program, lines).with_finished_streams(),
     ]
     every = [input_batch_between(program, before, after) for before, after in pairwise(histories)]
     return [frame for frame in every if frame.events or frame.horizons != dict(histories[0].horizons)]

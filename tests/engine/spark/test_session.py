@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,25 @@ def test_one_that_starts_for_ever_is_ended(java_home: Path) -> None:
     assert not list(java_home.glob("smile-*"))
 
 
+def test_one_that_another_thread_waits_for_is_ended(java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(java_home, "trap '' TERM; exec sleep 600")
+    java = JavaProcess("local[1]", java_home / "log")
+    cleaned_up, clean_up = list[str](), java._temporary_directory.cleanup
+
+    def clean_up_slowly() -> None:
+        cleaned_up.append(threading.current_thread().name)
+        time.sleep(0.2)
+        clean_up()
+
+    monkeypatch.setattr(java._temporary_directory, "cleanup", clean_up_slowly)
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(java.stop, 300.0)
+        java.stop(0.0)
+        waits.result(300)
+    assert len(cleaned_up) == 1
+    assert not list(java_home.glob("smile-*"))
+
+
 def wait_until_gone(pid: int) -> None:
     deadline = time.monotonic() + 300
     while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
@@ -152,7 +173,9 @@ def test_a_master_that_does_not_answer(java_home: Path) -> None:
         answers = there.getsockname()[1]
         session._check_master(f"spark://127.0.0.1:1,127.0.0.1:{answers}")
     for master in (f"spark://127.0.0.1:{answers}", f"spark://no.host.invalid:7077,127.0.0.1:{answers}"):
-        with pytest.raises(SmileError, match=f"^no Spark master answers at {master}: Connection refused$") as caught:
+        with pytest.raises(
+            SmileError, match=f"(?m)^no Spark master answers at {master}: Connection refused$"
+        ) as caught:
             JavaProcess(master, None)
         assert caught.value.diagnostics[0].code == "E068"
 
@@ -194,7 +217,8 @@ def test_other_trouble_is_told_by_its_reason(java_home: Path) -> None:
     java = JavaProcess("local[1]", java_home / "log")
     try:
         raised = "An error occurred while calling o1.x.\n: org.apache.spark.SparkException: it is stopped\n\tat x.y(Z)"
-        assert str(java.explain_failure(Py4JError(raised))) == "Spark failed: it is stopped"
+        explanation = java.explain_failure(Py4JError(raised))
+        assert explanation is not None and explanation.message == "Spark failed: it is stopped"
         explanation = java.explain_failure(Py4JError("Job aborted: java.lang.OutOfMemoryError: Java heap space"))
         assert explanation is not None
         assert "Give Java more" in str(explanation.diagnostics[0].hint)

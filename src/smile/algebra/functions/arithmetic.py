@@ -219,14 +219,24 @@ def _whole_number_signature(types: tuple[DataType, ...]) -> Signature | None:
 
 
 def _round_signature(types: tuple[DataType, ...]) -> Signature | None:
-    """round(x, n) is for decimals, as in PostgreSQL. The scale of the type stays, because n may differ between rows."""
+    """round(x, n) of a decimal keeps the scale of the type, because n may differ between rows."""
     if len(types) == 1:
         return _whole_number_signature(types)
+    if types[0] == FLOAT and types[1] in (INT, NULL):
+        return Signature((FLOAT, INT), FLOAT)
     type = decimal_type(*digits_and_scale(INT)) if types[0] in (NULL, INT) else types[0]
     if type.name != "decimal" or types[1] not in (INT, NULL):
         return None
     digits, scale = digits_and_scale(type)
     return Signature((type, INT), _capped_decimal_type(digits + 1, scale))
+
+
+def _trunc_signature(types: tuple[DataType, ...]) -> Signature | None:
+    """trunc(x, n) of a decimal. PostgreSQL has none of a float."""
+    if len(types) == 1:
+        return _whole_number_signature(types)
+    signature = None if types[0] == FLOAT else _round_signature(types)
+    return None if signature is None else Signature(signature.args, signature.args[0])
 
 
 def _rounding_function(decimal_rounding: str, round_float: Any) -> ValueFunction:
@@ -242,12 +252,22 @@ def _rounding_function(decimal_rounding: str, round_float: Any) -> ValueFunction
                 .scaleb(-decimal_places, EXACT_CONTEXT)
             )
             return _fit_result(shifted, signature)
+        if isinstance(value, float) and len(values) == 2:
+            return _round_float(value, values[1])
         if isinstance(value, float):
             # Converting the rounded int back to a float is exact: floats from 2^53 are whole numbers already.
             return math.copysign(float(round_float(value)), value)
         return _fit_result(value, signature)
 
     return apply
+
+
+def _round_float(value: float, decimal_places: int) -> Value:
+    """The float that is closest to the exact value of `value`, rounded to decimal places, halves to even."""
+    try:
+        return fit_number(round(value, min(max(decimal_places, -400), 400)), FLOAT)
+    except OverflowError:
+        return None
 
 
 def _abs(values: tuple[NumericValue, ...], signature: Signature) -> Value:
@@ -390,10 +410,10 @@ FUNCTIONS: Final = (
     ),
     ScalarFunction(
         "trunc",
-        (1, 1),
-        _whole_number_signature,
+        (1, 2),
+        _trunc_signature,
         _rounding_function(ROUND_DOWN, math.trunc),
-        (INCREASING,),
+        (INCREASING, NOT_MONOTONE),
     ),
     ScalarFunction("sqrt", (1, 1), _float_signature, _sqrt, (INCREASING,)),
     ScalarFunction("exp", (1, 1), _float_signature, _exp, (INCREASING,), limit_at_infinity=_exp_limit),

@@ -1,8 +1,11 @@
 """String functions. Characters are counted from 1. Strings are ordered by code points."""
 
+import hashlib
+import sys
 from functools import lru_cache
 from typing import Any, Final
 
+from smile import limits
 from smile.algebra.coercions import can_cast
 from smile.algebra.functions.base import (
     INCREASING,
@@ -42,7 +45,7 @@ _ANY_STRING: Final = object()
 
 
 @lru_cache(maxsize=1024)
-def _compile_pattern(pattern: str, escape: str) -> tuple[object, ...] | None:
+def compile_pattern(pattern: str, escape: str) -> tuple[object, ...] | None:
     """The parts of the pattern, or None if it ends with the escape character."""
     parts: list[object] = []
     characters = iter(pattern)
@@ -55,6 +58,11 @@ def _compile_pattern(pattern: str, escape: str) -> tuple[object, ...] | None:
         else:
             parts.append(_ANY_STRING if c == "%" else _ANY_CHARACTER if c == "_" else c)
     return tuple(parts)
+
+
+def is_any_string(part: object) -> bool:
+    """Whether a part of a pattern is `%`."""
+    return part is _ANY_STRING
 
 
 def _is_match(text: str, parts: tuple[object, ...]) -> bool:
@@ -78,7 +86,7 @@ def _is_match(text: str, parts: tuple[object, ...]) -> bool:
 def _like(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     text, pattern = values[:2]
     escape = values[2] if len(values) == 3 else "\\"
-    parts = _compile_pattern(pattern, escape) if len(escape) <= 1 else None
+    parts = compile_pattern(pattern, escape) if len(escape) <= 1 else None
     return None if parts is None else _is_match(text, parts)
 
 
@@ -127,11 +135,57 @@ def _concat(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
     return "".join(v for v in values if v is not None)
 
 
+def _concat_ws(values: tuple[TextOrInt, ...], signature: Signature) -> Value:
+    separator, *parts = values
+    return None if separator is None else separator.join(p for p in parts if p is not None)
+
+
+def _padding(text: str, length: int, fill: str) -> str | None:
+    """The characters to add to a text. None if the result would be longer than any text may be."""
+    missing = max(length - len(text), 0) if fill else 0
+    if missing > limits.padded_characters_max:
+        return None
+    return (fill * (missing // len(fill) + 1))[:missing] if fill else ""
+
+
+def _pad_left(text: str, length: int, fill: str = " ") -> str | None:
+    padding = _padding(text, length, fill)
+    return None if padding is None else padding + text[: max(length, 0)]
+
+
+def _pad_right(text: str, length: int, fill: str = " ") -> str | None:
+    padding = _padding(text, length, fill)
+    return None if padding is None else text[: max(length, 0)] + padding
+
+
+def _repeat(text: str, count: int) -> str | None:
+    return None if len(text) * count > limits.padded_characters_max else text * max(count, 0)
+
+
+def _initcap(text: str) -> str:
+    """The first character of every word in upper case, the others in lower case. A word has letters and digits."""
+    characters, is_inside = [], False
+    for c in text:
+        characters.append(c.lower() if is_inside else c.upper())
+        is_inside = c.isalnum()
+    return "".join(characters)
+
+
+def _translate(text: str, old: str, new: str) -> str:
+    """Characters of `old` that have no counterpart in `new` are removed. Of equal ones, the first counts."""
+    table = {ord(c): new[i] if i < len(new) else None for i, c in reversed(list(enumerate(old)))}
+    return text.translate(table)
+
+
+def _chr(code: int) -> str | None:
+    return chr(code) if 0 < code <= sys.maxunicode and not 0xD800 <= code <= 0xDFFF else None
+
+
 _DEFAULT_TRIM_CHARACTERS: Final = " "
 
 
 def _simple_function(
-    name: str, args: tuple[DataType, ...], result: DataType, function: Any, optional: int = 0
+    name: str, args: tuple[DataType, ...], result: DataType, function: Any, optional: int = 0, partial: bool = False
 ) -> ScalarFunction:
     """A function with fixed argument types that a Python function computes."""
     arity = (len(args) - optional, len(args))
@@ -141,6 +195,7 @@ def _simple_function(
         fixed_signature(args, result, optional),
         lambda values, signature: function(*values),
         (NOT_MONOTONE,),
+        partial=partial,
     )
 
 
@@ -150,6 +205,9 @@ FUNCTIONS: Final = (
     ),
     ScalarFunction(
         "concat", (1, None), _concat_signature, _concat, (NOT_MONOTONE,), strict=False, casts_arguments=True
+    ),
+    ScalarFunction(
+        "concat_ws", (2, None), _concat_signature, _concat_ws, (NOT_MONOTONE,), strict=False, casts_arguments=True
     ),
     ScalarFunction("like", (2, 3), fixed_signature((STRING,) * 3, BOOL, 1), _like, (NOT_MONOTONE,), partial=True),
     ScalarFunction("ilike", (2, 3), fixed_signature((STRING,) * 3, BOOL, 1), _ilike, (NOT_MONOTONE,), partial=True),
@@ -186,6 +244,16 @@ FUNCTIONS: Final = (
         STRING,
         lambda text, characters=_DEFAULT_TRIM_CHARACTERS: text.rstrip(characters) if characters else text,
         1,
+    ),
+    _simple_function("lpad", (STRING, INT, STRING), STRING, _pad_left, 1, partial=True),
+    _simple_function("rpad", (STRING, INT, STRING), STRING, _pad_right, 1, partial=True),
+    _simple_function("repeat", (STRING, INT), STRING, _repeat, partial=True),
+    _simple_function("initcap", (STRING,), STRING, _initcap),
+    _simple_function("translate", (STRING, STRING, STRING), STRING, _translate),
+    _simple_function("chr", (INT,), STRING, _chr, partial=True),
+    _simple_function("ascii", (STRING,), INT, lambda text: ord(text[0]) if text else 0),
+    _simple_function(
+        "md5", (STRING,), STRING, lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
     ),
     _simple_function("position", (STRING, STRING), INT, lambda part, text: text.find(part) + 1),
     _simple_function("starts_with", (STRING, STRING), BOOL, str.startswith),

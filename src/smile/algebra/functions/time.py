@@ -60,12 +60,24 @@ UNIT_MICROSECONDS: Final[Mapping[str, int]] = {
 }
 """The units of `date_trunc` that all have one length and begin at its multiples."""
 
-_UNIT_DAYS_MAX: Final = {"week": 7, "month": 31, "quarter": 92, "year": 366}
+_UNIT_DAYS_MAX: Final = {
+    "week": 7, "month": 31, "quarter": 92, "year": 366, "decade": 3_653, "century": 36_525, "millennium": 365_250,
+}  # fmt: skip
 TRUNCATED_MICROSECONDS_MAX: Final[Mapping[str, int]] = {
     **UNIT_MICROSECONDS,
     **{unit: days * MICROSECONDS_PER_DAY for unit, days in _UNIT_DAYS_MAX.items()},
 }
 """The units of `date_trunc`, with the greatest length of each."""
+
+_UNIT_PLURALS: Final = {"centuries": "century", "millennia": "millennium"} | {
+    f"{unit}s": unit for unit in TRUNCATED_MICROSECONDS_MAX
+}
+
+
+def truncation_unit(name: str) -> str | None:
+    """The unit of `date_trunc` that a word names, in the singular or the plural; None if there is none."""
+    unit = _UNIT_PLURALS.get(name.lower(), name.lower())
+    return unit if unit in TRUNCATED_MICROSECONDS_MAX else None
 
 
 def _date_trunc_signature(types: tuple[DataType, ...]) -> Signature | None:
@@ -77,17 +89,29 @@ def _date_trunc(values: tuple[Value, ...], signature: Signature) -> Value:
     unit, value = values
     assert isinstance(unit, str)
     assert isinstance(value, int)
-    unit = unit.lower()
-    if unit in UNIT_MICROSECONDS:
-        return value - value % UNIT_MICROSECONDS[unit]
+    period = truncation_unit(unit)
+    if period is None:
+        return None
+    if period in UNIT_MICROSECONDS:
+        return value - value % UNIT_MICROSECONDS[period]
     day = _to_datetime(value).replace(hour=0, minute=0, second=0, microsecond=0)
     period_starts: dict[str, Callable[[], datetime]] = {
         "week": lambda: day - timedelta(days=day.weekday()),
         "month": lambda: day.replace(day=1),
         "quarter": lambda: day.replace(day=1, month=(day.month - 1) // 3 * 3 + 1),
         "year": lambda: day.replace(day=1, month=1),
+        "decade": lambda: _beginning_of_year(day.year // 10 * 10),
+        "century": lambda: _beginning_of_year((day.year - 1) // 100 * 100 + 1),
+        "millennium": lambda: _beginning_of_year((day.year - 1) // 1000 * 1000 + 1),
     }
-    return (period_starts[unit]() - EPOCH) // timedelta(microseconds=1) if unit in period_starts else None
+    try:
+        return (period_starts[period]() - EPOCH) // timedelta(microseconds=1)
+    except ValueError:  # the decade before year 10 begins before year 1
+        return None
+
+
+def _beginning_of_year(year: int) -> datetime:
+    return EPOCH.replace(year=year)
 
 
 FUNCTIONS: Final = (

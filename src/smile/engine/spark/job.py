@@ -65,6 +65,16 @@ class Job:
         """This stage of each generation that has it."""
         return {g: plan.stages[stage - 1] for g, plan in self.plans.items() if stage <= len(plan.stages)}
 
+    def stage_name(self, stage: int) -> str:
+        """The views that a stage produces, for Spark's page."""
+        views = [view for executable in self.stages_by_generation(stage).values() for view in executable.views]
+        return f"stage {stage}: {', '.join(views)}" if views else f"stage {stage}"
+
+    @cached_property
+    def description(self) -> str:
+        """All stages, for Spark's page."""
+        return "; ".join(map(self.stage_name, range(1, self.stage_count + 1)))
+
     def store(self, stage: int, partition: int) -> StateStore:
         return StateStore.open(f"{self.state_uri}/stage-{stage}/partition-{partition}", self.program_digest)
 

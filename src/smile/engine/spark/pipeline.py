@@ -30,12 +30,13 @@ from smile.engine.spark.job import Job
 from smile.engine.spark.pipeline_directory import PipelineDirectory, read_snapshot
 from smile.engine.spark.planning import Offset
 from smile.engine.spark.pyspark_internals import map_in_arrow
-from smile.engine.spark.source import FORMAT, SCHEMA
+from smile.engine.spark.session import DAEMON_MODULE, DAEMON_SETTING
+from smile.engine.spark.source import BLOCKS_PANDAS, FORMAT, SCHEMA
 from smile.engine.spark.task import record_batches, run_later_stage
 from smile.errors import SmileError, error
 from smile.kernels.delta import Delta
 from smile.kernels.transform import InputRelation
-from smile.log.position import BatchLimit
+from smile.log.position import BatchLimit, refuse_truncated_start
 
 STATUS_EVERY_S = 1.0
 RESTARTS_MAX = 3
@@ -84,7 +85,11 @@ class SparkPipeline:
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, available_now: bool = False) -> None:
-        """Starts the query at the current offset. With `available_now` it ends at the current end of the log."""
+        """Starts the query at the current offset. With `available_now` it ends at the current end of the log. Raises
+        E097 if there is no state yet, and the log does not have all events any more."""
+        if not self.offset.number:
+            streams = [stream for plan in self.job.plans.values() for stream in plan.stages[0].streams]
+            refuse_truncated_start(self.offset.position, streams)
         self.job = replace(self.job, start=self.offset, run_id=uuid4().hex)
         self._failure, self._available_now = None, available_now
         self.batches_at_start = self.metrics.batches
@@ -101,7 +106,13 @@ class SparkPipeline:
         self._query = writer.queryName(f"{', '.join(self.views)} ({self.job.run_id[:6]})").start()
 
     def _source_options(self) -> dict[str, str]:
-        return {"job": self.job.pickled_job().to_text(), "planning": self.job.pickled_planner().to_text()}
+        options = {"job": self.job.pickled_job().to_text(), "planning": self.job.pickled_planner().to_text()}
+        return options | ({BLOCKS_PANDAS: "true"} if self._owns_processes else {})
+
+    @property
+    def _owns_processes(self) -> bool:
+        """Whether Spark's Python processes are SMILE's: those of a user's session may need anything."""
+        return self.spark.conf.get(DAEMON_SETTING, "") == DAEMON_MODULE
 
     def wait(self, seconds: int | None = None) -> bool:
         """Waits until the query has ended, or `seconds` have passed; returns whether it has ended. After a failure that
@@ -216,13 +227,14 @@ class SparkPipeline:
             try:
                 self.directory.write_status(self.last_status)
             except SmileError as problem:
-                if str(problem) != self._status_problem:
-                    self.on_warning(str(problem))
-                self._status_problem = str(problem)
+                if problem.message != self._status_problem:
+                    self.on_warning(problem.message)
+                self._status_problem = problem.message
 
     # ── delivery ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _deliver_batch(self, dataframe: DataFrame, _: int) -> None:
+        self.spark.sparkContext.setJobDescription(self.job.description)
         rows = dataframe.toArrow()  # the tasks run here, and may fail
         try:
             batch, headers = self._decode_batch(rows)
@@ -263,9 +275,7 @@ def _stage_function(job: Job, number: int) -> Callable[[Any], Any]:
             )
             yield from record_batches(run_later_stage(pickled.load(), number, rows))
 
-    stage.__name__ = f"stage {number}: " + ", ".join(
-        view for executable in job.stages_by_generation(number).values() for view in executable.views
-    )
+    stage.__name__ = job.stage_name(number)
     return stage
 
 

@@ -87,7 +87,7 @@ class PipelineDirectory:
         except SmileError as problem:
             if problem.diagnostics[0].code != "E061":
                 raise
-            on_warning(f"{problem}; it is created again")
+            on_warning(f"{problem.message}; it is created again")
             stored = self._recover_description(generations, log, limit)
         remaining = tuple(reduced for g in stored or () if (reduced := g.find_reduced(generations)) is not None)
         if stored is None or (stored and not remaining):
@@ -234,7 +234,7 @@ class PipelineDirectory:
             except SmileError as problem:
                 if problem.diagnostics[0].code != "E061":
                     raise
-                on_warning(f"{problem}; it is skipped")
+                on_warning(f"{problem.message}; it is skipped")
         result = offset or Offset(0, job.log.start())
         # The next version may get a number that an earlier, different version was delivered with.
         self.write_delivered(result)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 
 import pyspark
@@ -27,11 +28,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from smile.engine.spark import pyspark_internals
+from smile.engine.spark.host import STOP_S_MAX
 from smile.engine.spark.source import SmileSource
 from smile.errors import SmileError, error
 from smile.java import java_home
 from smile.memory import lift_memory_limit, resident_bytes
 
+DAEMON_SETTING, DAEMON_MODULE = "spark.python.daemon.module", "smile.engine.spark.daemon"
 REQUIRED = {
     # State is stored by partition number, so Spark must not split or merge partitions.
     "spark.sql.adaptive.enabled": "false",
@@ -42,7 +45,7 @@ REQUIRED = {
 SETTINGS = {
     # These determine the latency of a batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.daemon.module": "smile.engine.spark.daemon",
+    DAEMON_SETTING: DAEMON_MODULE,
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -100,8 +103,6 @@ MASTER_PATTERN = re.compile(
 )
 MASTER_CONNECT_S_MAX = 10.0
 """Spark itself would retry for a minute."""
-STOP_S_MAX = 10.0
-"""How long Java may take to delete its temporary files before it is killed."""
 EXIT_S_MAX = 0.5
 """How long to wait for a Java process that may be ending."""
 REASON_CHARS_MAX = 300
@@ -127,22 +128,33 @@ class JavaProcess:
     """The Java process that Spark runs in. It reads a pipe from this process, so it ends when this process ends in any
     way. Its output and that of its workers goes to `log`, or to standard error."""
 
-    def __init__(self, master: str, log: Path | None, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        master: str,
+        log: Path | None,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        new_archive: Path | None = None,
+    ) -> None:
         """Starts the process. Raises an error if there is no Java, or if `master` is invalid.
 
-        `environment` has variables for the Python workers."""
+        `environment` has variables for the Python workers. At its end the process stores its classes in
+        `new_archive`."""
         _check_master(master)
         jdk_home = java_home()
         self.master, self.log, self._environment = master, log, environment
-        self._has_ended = False
+        self._has_ended = self._is_cleaned_up = False
+        self._cleanup_lock = Lock()
         self._log_offset = log.stat().st_size if log is not None and log.exists() else 0
         # The path of a Unix socket must be short.
         temp_root = None if len(tempfile.gettempdir()) < TEMP_PATH_CHARS_MAX else "/tmp"
-        self._temporary_directory = tempfile.TemporaryDirectory(prefix="smile-", dir=temp_root)
+        # Workers that are ending may still write there while it is deleted.
+        self._temporary_directory = tempfile.TemporaryDirectory(
+            prefix="smile-", dir=temp_root, ignore_cleanup_errors=True
+        )
         self._connection_file = Path(self._temporary_directory.name) / "gateway"
         spark_home = pyspark_internals.find_spark_home()
         self.python = self._worker_python(spark_home) if _is_local(master) else sys.executable
-        options = f"{JAVA_OPTIONS} -Djava.io.tmpdir={self._temporary_directory.name}"
+        options = f"{JAVA_OPTIONS}{_class_options(new_archive)} -Djava.io.tmpdir={self._temporary_directory.name}"
         settings = ["--master", master, "--conf", f"spark.driver.defaultJavaOptions={options}"]
         submit_arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         environment = {**(LOCAL_ENVIRONMENT if _is_local(master) else {}), **ENVIRONMENT, **os.environ}
@@ -184,7 +196,7 @@ class JavaProcess:
         except (Py4JError, PySparkException) as problem:
             if self.is_lost:
                 raise self._start_error() from None
-            reason = _short_reason(str(problem))
+            reason = short_reason(str(problem))
             hint = _MORE_MEMORY_HINT if "DRIVER_MEMORY" in reason else self._hint
             raise error("E068", f"Spark did not start at {self.master}: {reason}", hint=hint) from None
 
@@ -196,8 +208,8 @@ class JavaProcess:
         pyspark_internals.connect_to_java(self._connection_file.read_bytes(), self._temporary_directory.name)
 
     def stop(self, timeout_s: float = STOP_S_MAX) -> None:
-        """Ends the process and its workers, and deletes its temporary files. It may still be starting."""
-        global _java  # noqa: PLW0603
+        """Ends the process and its workers, and deletes its temporary files. It may still be starting. Thread-safe: who
+        cannot wait may end a process that another thread waits for."""
         self._has_ended = True
         if self.process.poll() is None:
             self._signal(signal.SIGTERM)
@@ -206,6 +218,13 @@ class JavaProcess:
             except subprocess.TimeoutExpired:
                 self._signal(signal.SIGKILL)
                 self.process.wait()
+        with self._cleanup_lock:
+            if not self._is_cleaned_up:
+                self._is_cleaned_up = True
+                self._clean_up()
+
+    def _clean_up(self) -> None:
+        global _java  # noqa: PLW0603
         assert self.process.stdin is not None
         self.process.stdin.close()
         if _java is self:
@@ -231,8 +250,8 @@ class JavaProcess:
         if isinstance(problem, OSError):
             return None
         if _MEMORY_PROBLEM.search(str(problem)):
-            return error("E069", f"Spark ran out of memory: {_short_reason(str(problem))}", hint=_MORE_MEMORY_HINT)
-        return error("E069", f"Spark failed: {_short_reason(str(problem))}", hint=self._hint)
+            return error("E069", f"Spark ran out of memory: {short_reason(str(problem))}", hint=_MORE_MEMORY_HINT)
+        return error("E069", f"Spark failed: {short_reason(str(problem))}", hint=self._hint)
 
     @property
     def problem(self) -> str | None:
@@ -294,6 +313,19 @@ class JavaProcess:
         # Spark's scripts add errors of their own, which do not help.
         lines = (line.strip() for line in text.splitlines() if "/bin/spark-" not in line)
         return [line[:REASON_CHARS_MAX] for line in lines if line]
+
+
+def class_archive() -> Path:
+    """Where the classes that Spark loads are stored for the next starts, if they are."""
+    return Path(sys.prefix) / "share" / "smile" / "spark-classes.jsa"
+
+
+def _class_options(new_archive: Path | None) -> str:
+    """Java ignores an archive of another Java or of other JAR files."""
+    if new_archive is not None:
+        return f' "-XX:ArchiveClassesAtExit={new_archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'
+    archive = class_archive()
+    return f' "-XX:SharedArchiveFile={archive}" -Xlog:cds=off -Xlog:cds+dynamic=off' if archive.exists() else ""
 
 
 _java: JavaProcess | None = None
@@ -375,7 +407,7 @@ def _exit_description(process: "subprocess.Popen[bytes]") -> str:
     return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
 
 
-def _short_reason(text: str) -> str:
+def short_reason(text: str) -> str:
     """The message of a Java exception, without its stack trace and class."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     thrown = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else "no reason given")

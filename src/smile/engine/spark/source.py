@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from smile.engine.spark.planning import BatchPlanner
     from smile.log.position import Position
 
-FORMAT = "smile"
+FORMAT = "smile_log"
+"""The data source for users is `smile` (`smile.spark`)."""
+BLOCKS_PANDAS = "blocks_pandas"
+"""An option: the process is SMILE's, so it need not load pandas."""
 SCHEMA = "target int, stage int, message binary"
 Json = dict[str, Any]
 
@@ -51,16 +54,20 @@ class SmileSource(DataSource):
         return FORMAT
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        block_pandas()
         super().__init__(options)
+        self._block_pandas()
         self.job, self.planner = PickledJob.from_text(options["job"]), PickledJob.from_text(options["planning"])
 
     def schema(self) -> str:
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> "SmileReader":  # noqa: N802  # Spark's name
-        block_pandas()
+        self._block_pandas()
         return SmileReader(self.job, self.planner)
+
+    def _block_pandas(self) -> None:
+        if BLOCKS_PANDAS in self.options:
+            block_pandas()
 
 
 class _PandasBlocker:

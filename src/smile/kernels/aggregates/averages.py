@@ -14,7 +14,7 @@ from smile.columns import values as v
 from smile.columns.knowledge import KnowledgeColumn, RangeColumn
 from smile.columns.values import Bools, ValueColumn
 from smile.kernels.aggregates.accumulator import Accumulator, AccumulatorUpdate, GroupContext
-from smile.kernels.aggregates.contributions import AggregateArgument, Contributions, MemberDelta
+from smile.kernels.aggregates.contributions import AggregateArgument, MemberDelta
 from smile.kernels.aggregates.exact_sums import exact_sum, is_within
 from smile.kernels.aggregates.min_max import MemberBounds
 from smile.knowledge.values.range import RangeEnd
@@ -48,21 +48,27 @@ class AppendOnlyAverage(Accumulator):
     def render(self, rows: TableRows, sealed: Bools | None, context: GroupContext) -> KnowledgeColumn:
         now, domain = rows[self.mean_column], self.argument.domain
         has_members = rows[self.count_column].data > 0
-        count = len(has_members)
-        null_codes = None if has_members.all() else np.where(has_members, 0, _MAYBE_NULL).astype(np.uint8)
-        lo, hi = (self._domain_end(e, count) for e in (domain.lo, domain.hi))
-        if sealed is not None and sealed.any():
-            blank = v.nulls_like(now, count)
-            lo, hi = (v.where(sealed, now, blank if e is None else e) for e in (lo, hi))
-            if now.valid is not None:
-                null_codes = np.where(sealed & ~now.valid, _ALWAYS_NULL, np.where(has_members, 0, _MAYBE_NULL)).astype(
-                    np.uint8
-                )
-        return RangeColumn(now, lo, hi, null_codes)
+        lo, hi = (self._domain_end(e, len(has_members)) for e in (domain.lo, domain.hi))
+        return within_domain(now, has_members, sealed, lo, hi)
 
     def _domain_end(self, end: RangeEnd, count: int) -> ValueColumn | None:
         data = _mean_type(self.argument.data)
         return None if end is None else v.constant(float(end) if data == FLOAT else end, data, count)
+
+
+def within_domain(
+    now: ValueColumn, has_members: Bools, sealed: Bools | None, lo: ValueColumn | None, hi: ValueColumn | None
+) -> RangeColumn:
+    """A value that is anywhere in the domain lo..hi until the group is sealed, and then is the current one."""
+    null_codes = None if has_members.all() else np.where(has_members, 0, _MAYBE_NULL).astype(np.uint8)
+    if sealed is not None and sealed.any():
+        blank = v.nulls_like(now, len(now))
+        lo, hi = (v.where(sealed, now, blank if e is None else e) for e in (lo, hi))
+        if now.valid is not None:
+            null_codes = np.where(sealed & ~now.valid, _ALWAYS_NULL, np.where(has_members, 0, _MAYBE_NULL)).astype(
+                np.uint8
+            )
+    return RangeColumn(now, lo, hi, null_codes)
 
 
 class RetractableAverage(Accumulator):
@@ -85,10 +91,10 @@ class RetractableAverage(Accumulator):
         old, new = member_delta.old_and_new_contributions(self.argument)
         columns = self.bounds.absorb(rows, member_delta, old, new, context)
         columns |= self.settled_sum.update(
-            rows, member_delta.groups, None if old is None else _settled_values(old), _settled_values(new)
+            rows, member_delta.groups, None if old is None else old.settled_values, new.settled_values
         )
         columns |= self.now_sum.update(rows, member_delta.groups, None if old is None else old.now, new.now)
-        unsettled_changes = member_delta.count_changes(None if old is None else _is_unsettled(old), _is_unsettled(new))
+        unsettled_changes = member_delta.count_changes(None if old is None else old.is_unsettled, new.is_unsettled)
         now_changes = member_delta.count_changes(None if old is None else old.now.is_valid(), new.now.is_valid())
         columns[self.unsettled_column] = ValueColumn(rows[self.unsettled_column].data + unsettled_changes)
         columns[self.count_column] = ValueColumn(rows[self.count_column].data + now_changes)
@@ -105,15 +111,6 @@ class RetractableAverage(Accumulator):
             lo, hi, now = v.where(is_final, mean, lo), v.where(is_final, mean, hi), v.where(is_final, mean, now)
             null_codes = np.where(is_final, np.where(mean.is_valid(), 0, _ALWAYS_NULL), null_codes).astype(np.uint8)
         return RangeColumn(now, lo, hi, null_codes)
-
-
-def _settled_values(contributions: Contributions) -> ValueColumn:
-    is_settled = contributions.possible & contributions.certain & contributions.is_final
-    return ValueColumn(contributions.now.data if contributions.lo is None else contributions.lo.data, is_settled)
-
-
-def _is_unsettled(contributions: Contributions) -> Bools:
-    return contributions.possible & ~(contributions.certain & contributions.is_final)
 
 
 def _mean_type(data: DataType) -> DataType:

@@ -113,6 +113,17 @@ class Contributions:
             return np.zeros(len(self.possible), bool)
         return self.lo.is_valid() & self.hi.is_valid() & v.equal_data(self.lo.data, self.hi.data)
 
+    @property
+    def settled_values(self) -> ValueColumn:
+        """The values of settled members: those that contribute in any case, and whose value is final."""
+        is_settled = self.possible & self.certain & self.is_final
+        return ValueColumn(self.now.data if self.lo is None else self.lo.data, is_settled)
+
+    @property
+    def is_unsettled(self) -> Bools:
+        """Which members may contribute and are not settled."""
+        return self.possible & ~(self.certain & self.is_final)
+
 
 def _tighter_end(end: ValueColumn | None, domain_end: ValueColumn, is_lower: bool) -> ValueColumn:
     return domain_end if end is None else better_of(end, domain_end, is_max=is_lower)

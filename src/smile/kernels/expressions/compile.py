@@ -127,7 +127,8 @@ class _Compiler:
             case mmpl.Constant():
                 return _constant(expr)
             case mmpl.Call(name, args):
-                return self._call(name, [self.compile_node(a) for a in args])
+                nodes = [self.compile_node(a) for a in args]
+                return self._call(name, nodes, [self._widest_limits(a, n) for a, n in zip(args, nodes, strict=True)])
             case mmpl.Cast():
                 return _cast(self.compile_node(expr.arg), expr.type)
             case mmpl.Case(branches, _):
@@ -165,7 +166,12 @@ class _Compiler:
             return ExpressionNode(lambda inputs: inputs.columns[name], False, data, limits)  # type: ignore[return-value,arg-type]
         return ExpressionNode(lambda inputs: to_operand(inputs.columns[name], data), False, data, limits)
 
-    def _call(self, name: str, args: list[ExpressionNode]) -> ExpressionNode:
+    def _widest_limits(self, expr: mmpl.Expr, node: ExpressionNode) -> Limits:
+        """The limits of a subexpression also in default rows, whose keys are any values of their types."""
+        uses_key = not node.constant and not set(self.layout.key).isdisjoint(trees.columns_in(expr))
+        return type_limits(node.data) if uses_key else node.limits
+
+    def _call(self, name: str, args: list[ExpressionNode], widest: list[Limits]) -> ExpressionNode:
         signature = resolve_signature(name, tuple(a.data for a in args))
         assert signature is not None, "types have been checked"
         limits = [a.limits for a in args]
@@ -178,7 +184,7 @@ class _Compiler:
         function = (
             _column_function(name, signature)
             if all(a.exact for a in args)
-            else _knowledge_function(name, signature, limits)
+            else _knowledge_function(name, signature, limits, widest)
         )
         return _apply(function, args, signature.result, result_limits)
 
@@ -214,8 +220,11 @@ def _column_function(name: str, signature: Signature) -> KnowledgeFunction:
     return column_functions.column_function(name, signature)  # type: ignore[return-value]
 
 
-def _knowledge_function(name: str, signature: Signature, limits: list[Limits]) -> KnowledgeFunction:
-    """The function on operands of which at least one is not exact. `limits` are those of the operands."""
+def _knowledge_function(
+    name: str, signature: Signature, limits: list[Limits], widest: list[Limits]
+) -> KnowledgeFunction:
+    """The function on operands of which at least one is not exact. `limits` are those of the operands, and `widest`
+    those that they have in default rows too: they say whether the function may be undefined."""
     args, result = signature.args, signature.result
     now = column_functions.column_function(name, signature)
     row_by_row = row_by_row_function(name, args, limits, result)
@@ -238,7 +247,7 @@ def _knowledge_function(name: str, signature: Signature, limits: list[Limits]) -
     if not scalar.strict:
         return row_by_row
     compute = column_functions.strict_kernel(name, signature)
-    definition = operand_limits(limits, args, call_limits(name, limits, signature).contains(None))
+    definition = operand_limits(limits, args, call_limits(name, widest, signature).contains(None))
     if name in ("*", "/"):
         return corners.ProductFunction(compute, name == "/", definition)
     if name == "abs":

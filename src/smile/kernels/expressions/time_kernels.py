@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from smile.algebra.coercions import MICROSECONDS_PER_DAY
-from smile.algebra.functions.time import UNIT_MICROSECONDS
+from smile.algebra.functions.time import UNIT_MICROSECONDS, truncation_unit
 from smile.columns.values import Array, Bools
 from smile.kernels.expressions.arithmetic_kernels import ColumnData, Kernel, KernelResult
 
@@ -20,7 +20,8 @@ def date_trunc_kernel(row_by_row: Kernel) -> Kernel:
     def run(operands: Sequence[ColumnData], valid: Bools | None) -> KernelResult:
         units, microseconds = operands
         distinct_units = pc.unique(units)
-        starts = _period_starts(str(distinct_units[0]).lower(), microseconds) if len(distinct_units) == 1 else None
+        unit = truncation_unit(str(distinct_units[0])) if len(distinct_units) == 1 else None
+        starts = _period_starts(unit, microseconds) if unit is not None else None
         return row_by_row(operands, valid) if starts is None else (starts, None)
 
     return run

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import arrow_type
+from smile.algebra.types import TIME
 from smile.columns import masks
 from smile.columns.hashing import hashes
 from smile.columns.knowledge import KnowledgeColumn, RangeColumn
@@ -29,13 +30,16 @@ from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import stored_column
 from smile.kernels.seals import HorizonAdvance, Horizons, SealIndex, Seals
 from smile.kernels.transform import InputRelation, OutputRelation, State, Transform
-from smile.knowledge.aggregate_types import displaced_value, group_closing_seals, membership
+from smile.knowledge.aggregate_types import displaced_value, group_closing_seals, grouped_sessions, membership
+from smile.knowledge.seals import Seal
 from smile.state.row_lookup import RowLookup
 from smile.state.run import TableRows, TableSchema
 from smile.state.table import StateTable
 
 GROUPS = "groups"
 _STEPS = "steps"
+_LAST = "last tick"
+"""The greatest tick of the members of a session."""
 _COUNTS = {
     "heard": masks.is_present,
     "live": masks.can_be_shown,
@@ -69,6 +73,7 @@ class AggregateGrouping:
             for name, call in aggregates
             if (displaced := displaced_value(call, source.type, group)) is not None
         }
+        self.sessions = grouped_sessions(source.type, per)
         key_types = {c: arrow_type(heading.columns[c]) for c in per}
         self.accumulators: dict[str, Accumulator] = {
             name: compile_accumulator(i, wanted, key_types, source, output.type.columns[name])
@@ -89,6 +94,7 @@ class AggregateGrouping:
         self.columns: dict[str, pa.DataType] = {
             **{stored_column(c): kind for c, kind in key_types.items()},
             **dict.fromkeys((_STEPS, *self.count_columns), pa.int64()),
+            **({} if self.sessions is None else {_LAST: pa.int64()}),
             **{name: kind for a in self.accumulators.values() for name, kind in a.columns.items()},
         }
         self.members: MemberStore | None = None
@@ -130,6 +136,9 @@ class AggregateGrouping:
                 None if delta.old is None else predicate(delta.old.mask), predicate(delta.new.mask)
             )
             accumulated[name] = ValueColumn(rows[name].data + change)
+        if self.sessions is not None:
+            ticks = np.where(masks.is_present(delta.new.mask), delta.fixed[self.sessions.tick].data, 0)
+            accumulated[_LAST] = ValueColumn(np.maximum(rows[_LAST].data, groups.maxima(ticks)))
         for accumulator in self.accumulators.values():
             absorbed = accumulator.absorb(rows, member_delta, context)
             accumulated.update(absorbed.rows)
@@ -246,8 +255,12 @@ class MultiMemberGroups(Transform):
         output = grouping.output
         self.per = grouping.per
         source = grouping.source.type
-        self.seal_index = SealIndex(group_closing_seals(source, self.per), source.heading.columns, "@")
-        self.determined_columns = sorted(self.seal_index.seal_columns - {*self.per})
+        seals, types = group_closing_seals(source, self.per), source.heading.columns
+        if grouping.sessions is not None:
+            seals = dict.fromkeys(seals, Seal.from_column(_LAST, grouping.sessions.gap))
+            types = {**types, _LAST: TIME}
+        self.seal_index = SealIndex(seals, types, "@")
+        self.determined_columns = sorted(self.seal_index.seal_columns - {*self.per, _LAST})
         """Columns on which all members of a group agree, and that decide when it is sealed."""
         self.default_row_seals = Seals(output.type.seals, output.type.heading.columns)
         self.value_seals = tuple(grouping.value_seals.values())
@@ -304,9 +317,9 @@ class MultiMemberGroups(Transform):
         context = self.grouping.make_context(key, row_hashes[groups.first], state)
         was_present, old_rows = state[GROUPS].find(columns)
         new_rows, tables = self.grouping.absorb(old_rows, MemberDelta(delta, groups), context)
-        sealed_before, sealed_after = (
-            self._sealed_groups(h, seal_columns, groups.count) for h in (advance.before, advance.after)
-        )
+        sealed_before = self._sealed_groups(advance.before, {**seal_columns, **_last_ticks(old_rows)}, groups.count)
+        seal_columns |= _last_ticks(new_rows)
+        sealed_after = self._sealed_groups(advance.after, seal_columns, groups.count)
         old_knowledge = (
             self.grouping.group_knowledge(old_rows, sealed_before, context, was_present, advance.before)
             if was_present.any()
@@ -412,6 +425,11 @@ class MultiMemberGroups(Transform):
             for h in (advance.before, advance.after)
         )
         return Delta(key, old, new)
+
+
+def _last_ticks(rows: TableRows) -> dict[str, ValueColumn]:
+    """The greatest tick of each group, if the groups are sessions."""
+    return {_LAST: _without_nulls(rows[_LAST])} if _LAST in rows else {}
 
 
 def _without_nulls(values: ValueColumn) -> ValueColumn:

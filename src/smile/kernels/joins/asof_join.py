@@ -370,7 +370,7 @@ class AsofJoin(Transform):
         assert self.lateness is not None
         ends = [END if horizons[s] >= END else horizons[s] - d for s, d in self.lateness.items()]
         unit = TICKS_PER_MICROSECOND if self.left.source.layout.fixed[self.rel.ticks[0]] == TIMESTAMP else 1
-        return min(ends) // unit
+        return min(ends, default=END) // unit
 
 
 def _last_chosen(groups: Indices, numbers: Array, chosen: Bools, count: int) -> Indices:

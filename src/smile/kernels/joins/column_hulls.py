@@ -8,7 +8,9 @@ import numpy as np
 from smile.algebra.types import DataType
 from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
+from smile.columns.ranges import to_range_column
 from smile.columns.values import Indices, ValueColumn, true_indices
+from smile.kernels.expressions.choices import RangeClip
 from smile.kernels.expressions.operands import (
     ALWAYS_NULL,
     MAYBE_NULL,
@@ -18,8 +20,11 @@ from smile.kernels.expressions.operands import (
     canonical_ranges,
 )
 from smile.kernels.layout import EvolvingColumnLayout
+from smile.knowledge.value_set import ValueSet
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.cells import cell_hull, null_cell
+from smile.knowledge.values.range import Range
+from smile.knowledge.values.transfer import to_operand
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,13 @@ def null_column(evolving: EvolvingColumnLayout, count: int) -> KnowledgeColumn:
 def domain_column(bottom: CellKnowledge, evolving: EvolvingColumnLayout) -> KnowledgeColumn:
     """One row: any value of the column's domain."""
     return k.from_points([bottom], evolving.kind, evolving.data)
+
+
+def clipped_column(column: KnowledgeColumn, domain: CellKnowledge, data: DataType) -> KnowledgeColumn:
+    """As `clipped_cell`, for each row. The data is neither Boolean nor a relation."""
+    limits = to_operand(domain, data)
+    assert isinstance(limits, Range)
+    return RangeClip(ValueSet.from_range(limits), data)(to_range_column(column))
 
 
 def hull_column(column: KnowledgeColumn, choice: Alternatives, data: DataType) -> KnowledgeColumn:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smile.algebra import mmpl
+from smile.algebra.types import BOOL
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.masks import MaskCodes
 from smile.columns.ranges import to_kind
@@ -26,7 +27,7 @@ from smile.kernels.delta import (
     drop_unchanged_rows,
 )
 from smile.kernels.joins import kleene
-from smile.kernels.joins.column_hulls import domain_column, null_column
+from smile.kernels.joins.column_hulls import clipped_column, domain_column, null_column
 from smile.kernels.joins.inner_join import equal_pairs
 from smile.kernels.joins.join_sides import JoinRows, JoinSide, JoinSides
 from smile.kernels.joins.lookup_join import find_by_key
@@ -291,7 +292,10 @@ class EvolvingJoin(Transform):
             candidates = to_kind(matches.candidates.column(name), evolving.kind, evolving.data)
             if name in looked_up:
                 # An absent row that comes has the value that the probe row looks up.
-                to_come = to_kind(rows.column(looked_up[name]), evolving.kind, evolving.data)
+                to_come = rows.column(looked_up[name])
+                if evolving.data != BOOL:
+                    to_come = clipped_column(to_come, build.source.bottoms[name], evolving.data)
+                to_come = to_kind(to_come, evolving.kind, evolving.data)
                 columns[name] = choice.column(candidates, to_come, True, evolving)
             else:
                 to_come = domain_column(build.source.bottoms[name], evolving)

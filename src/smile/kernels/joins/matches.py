@@ -71,8 +71,9 @@ class MatchChoice:
             first_candidates(pairs, masks.is_shown(pairs.codes), count),
             pairs.first[live_pairs],
             pairs.second[live_pairs],
-            true_indices(is_open & (preserved | ~has_live)),
-            true_indices(is_open & matches.can_gain),
+            true_indices(is_open & preserved),
+            # A hidden row that has had no match, and gets none, has the knowledge of one that may come.
+            true_indices(is_open & (matches.can_gain | (~has_live & (not preserved)))),
         )
 
     def column(

@@ -15,6 +15,7 @@ from smile.algebra.types import BOOL, DataType
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, RangeColumn
 from smile.columns.masks import MaskCodes
+from smile.columns.ranges import to_kind
 from smile.columns.values import Array, Bools, Indices, ValueColumn
 from smile.kernels.layout import EvolvingColumnLayout, Layout
 from smile.knowledge.values.cell_knowledge import CellKnowledge
@@ -75,9 +76,7 @@ class OptionalRows:
 
     def _to_kind(self, name: str, column: KnowledgeColumn) -> KnowledgeColumn:
         evolving = self.kinds[name]
-        if isinstance(column, ValueColumn):
-            column = k.exact_column(column, evolving.kind, evolving.data)
-        return k.to_object_column(column, evolving.data) if evolving.kind == "object" else column
+        return to_kind(column, evolving.kind, evolving.data)
 
     def _replaceable_column(self, name: str, column: KnowledgeColumn, indices: Indices) -> KnowledgeColumn:
         """The column of rows that are present, and that others may replace: only the current value is theirs."""
@@ -86,6 +85,11 @@ class OptionalRows:
         if isinstance(column, RangeColumn) and isinstance(replacement, RangeColumn):
             now = ValueColumn(column.now.data, column.now.is_valid() & shown)
             return RangeColumn(now, replacement.lo, replacement.hi, replacement.nulls)
+        if isinstance(column, LatestColumn) and isinstance(replacement, LatestColumn):
+            # No event decides: another row may take the place of this one.
+            ends = replacement.bounds
+            now = ValueColumn(column.now.data, column.now.is_valid() & shown)
+            return LatestColumn.from_ranges(RangeColumn(now, ends.lo, ends.hi, ends.nulls))
         if isinstance(column, MaskColumn) and isinstance(replacement, MaskColumn):
             return MaskColumn(replacement.possible, np.where(shown, column.now, replacement.now))
         data = self.kinds[name].data

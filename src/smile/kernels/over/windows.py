@@ -170,7 +170,7 @@ class WindowAggregates:
         return masks.pack_codes(may | is_self, ~(sure | is_self), now | is_self)
 
 
-def zero_rows(accumulators: Sequence[Accumulator], count: int) -> TableRows:
+def zero_rows(accumulators: Sequence[Accumulator], count: int) -> RowLookup:
     """The accumulator rows of groups without members."""
     columns = {name: kind for a in accumulators for name, kind in a.columns.items()}
     return RowLookup(StateTable(TableSchema((), columns)), np.full(count, -1), np.zeros(count, np.int64))

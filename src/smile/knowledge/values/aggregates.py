@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 from smile.algebra.coercions import EXACT_CONTEXT, fit_number
-from smile.algebra.mmpl import AggregateName
-from smile.algebra.types import BOOL, DataType, Value, decimal_type
+from smile.algebra.mmpl import Aggregate, AggregateName
+from smile.algebra.percentiles import percentile_position, value_between
+from smile.algebra.types import BOOL, FLOAT, DataType, Value, decimal_type
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.latest import LatestValue, TickAndSource
 from smile.knowledge.values.mask import Mask
@@ -29,12 +30,13 @@ from smile.limits import decimal_digits_max
 @dataclass(frozen=True)
 class Member:
     """One row of the group. `value` is that of the argument, None if there is no argument; for `group` it is a
-    NestedRow. Only `latest` needs `tick`."""
+    NestedRow. Only `latest` needs `tick`, and only `string_agg` the `key` and the cells that it is ordered by."""
 
     mask: Mask
     value: CellKnowledge | None = None
     tick: TickAndSource | None = None
     key: tuple[Any, ...] = ()
+    order: tuple[CellKnowledge, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class _Contribution:
     range: Range
     is_certain: bool
     now: Value  # None: it contributes nothing at present
+
+
+_PLAIN: Final = Aggregate("count")
 
 
 def aggregate(
@@ -58,12 +63,14 @@ def aggregate(
     nullable: bool = True,
     can_overflow: bool = False,
     values_max: int | None = None,
+    call: Aggregate = _PLAIN,
 ) -> CellKnowledge:
     """`type` is that of the argument, lo..hi its domain (None: no bound); only `latest` asks whether it is `nullable`.
     `values_max`: the greatest number of different values, if the domain has few (`distinct_values_max`).
     `is_passed`: whether no member that appears later can have a lower value than this one; for `earliest`, whether none
     can have this tick or an earlier one. `can_overflow`: a sum can. SUM of ints is a decimal. AVG is a float, except
-    that AVG of intervals is an interval."""
+    that AVG of intervals is an interval. `call` has the fraction of a percentile and the order
+    of `string_agg`."""
     if function == "group":
         return NestedRelation({m.key: MaskedValue(m.mask, m.value or NestedRow()) for m in members}, sealed)
     is_ranged = type != BOOL
@@ -72,6 +79,9 @@ def aggregate(
         return _latest(members, sealed, domain)
     if function == "earliest":
         return _earliest(members, sealed, domain, is_passed)
+    if function == "string_agg":
+        pairs = [(p, m) for m in members if (p := _contribution(m, lo, hi, type)) is not None]
+        return _string_agg(pairs, sealed, call)
     contributions = [p for m in members if (p := _contribution(m, lo, hi, type)) is not None]
     match function:
         case "count":
@@ -86,6 +96,9 @@ def aggregate(
             return _min(contributions, sealed, lo, hi, is_passed)
         case "avg":
             return _avg(contributions, sealed, lo, hi, type)
+        case "percentile_cont" | "percentile_disc":
+            order = _Order(function == "percentile_cont", call.fraction, call.descending, type)
+            return _percentile(contributions, sealed, lo, hi, order)
 
 
 def _contribution(member: Member, lo: RangeEnd, hi: RangeEnd, type: DataType) -> _Contribution | None:
@@ -190,6 +203,67 @@ def _exact_mean(values: Sequence[Any], type: DataType) -> Value:
         return None
     exact = sum(map(Fraction, values), Fraction(0)) / len(values)
     return round(exact) if type.name == "interval" else _round_to_float(exact)
+
+
+# ── strings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _string_agg(pairs: Sequence[tuple[_Contribution, Member]], sealed: bool, call: Aggregate) -> Range:
+    """Nothing is known of it until it is final."""
+    now = _joined([(p.now, m) for p, m in pairs if p.now is not None], call)
+    if sealed and all(p.is_certain and p.range.is_final and all(c.is_final for c in m.order) for p, m in pairs):
+        return Range.exactly(_joined([(p.range.lo, m) for p, m in pairs], call))
+    return Range(None, None, NEVER if any(p.is_certain for p, _ in pairs) else MAYBE, now)
+
+
+def _joined(texts: list[tuple[Any, Member]], call: Aggregate) -> str | None:
+    if call.distinct:
+        words = sorted({text for text, _ in texts}, reverse=call.descending)
+    else:
+        texts = sorted(texts, key=lambda pair: pair[1].key)
+        for number, descending in reversed(list(enumerate(call.directions))):
+            texts.sort(key=lambda pair: _orderable(pair[1].order[number].now), reverse=descending)
+        words = [text for text, _ in texts]
+    return call.separator.join(words) if words else None
+
+
+def _orderable(value: Any) -> tuple[bool, Any]:
+    """NULL comes last in ascending order."""
+    return value is None, False if value is None else value
+
+
+# ── percentiles ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Which of the ordered values a percentile is."""
+
+    is_continuous: bool
+    fraction: float
+    descending: bool
+    type: DataType
+
+    def value(self, values: Sequence[Any]) -> Value:
+        if not values:
+            return None
+        ordered = sorted(values)
+        at = percentile_position(self.fraction, self.is_continuous, self.descending, len(ordered))
+        first: Any = ordered[at.first]
+        second: Any = ordered[at.second]
+        if self.is_continuous:
+            return value_between(first, second, at.proportion, self.type)
+        value: Value = first + 0.0 if self.type == FLOAT else first  # zero has one sign
+        return value
+
+
+def _percentile(contributions: list[_Contribution], sealed: bool, lo: RangeEnd, hi: RangeEnd, order: _Order) -> Range:
+    """It lies among the values of all members, and of the domain while members may appear."""
+    now = order.value([p.now for p in contributions if p.now is not None])
+    if sealed and all(p.is_certain and p.range.is_final for p in contributions):
+        return Range.exactly(order.value([p.range.lo for p in contributions]))
+    extent = _value_extent(contributions, sealed, lo, hi)
+    return Range(extent.lo, extent.hi, extent.nulls, now)
 
 
 # ── extremes ────────────────────────────────────────────────────────────────────────────────────────────────────────

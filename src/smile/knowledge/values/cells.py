@@ -43,6 +43,15 @@ def cell_hull(cells: Sequence[CellKnowledge], now: Any, data: DataType) -> CellK
     return hull([r for r in operands if isinstance(r, Range)], now)
 
 
+def clipped_cell(cell: CellKnowledge, domain: CellKnowledge, data: DataType) -> CellKnowledge:
+    """What remains of the cell in the domain of a column; the cell itself where nothing remains."""
+    if data == BOOL or data.name == "relation":
+        return cell
+    limits, operand = to_operand(domain, data), to_operand(cell, data)
+    assert isinstance(limits, Range) and isinstance(operand, Range)
+    return ValueSet.from_range(limits).clip(operand) or cell
+
+
 def optional_cell(data: DataType, cells: Sequence[CellKnowledge]) -> CellKnowledge:
     """The bottom of a column that may also be NULL because its row may be missing."""
     if any(isinstance(c, NestedRelation) for c in cells):

@@ -1,0 +1,111 @@
+"""Spellings of other dialects, as the nodes of what they mean: FILTER as CASE, DISTINCT ON as BEST, NULLS FIRST as one
+more item of the order."""
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from smile.errors import error
+from smile.lang.nodes import BestClause, Earliest, Latest, NestedGroup, Percentile, StringAggregate
+from smile.lang.spans import span_of, widen_span
+
+
+def filtered_aggregate(node: exp.Filter) -> exp.Expr:
+    """`SUM(x) FILTER (WHERE c)` is `SUM(CASE WHEN c THEN x END)`: aggregates ignore NULL."""
+    aggregate, condition = node.this, node.expression.this
+    if span := span_of(node):
+        widen_span(aggregate, span)
+    if not isinstance(aggregate, exp.AggFunc) or isinstance(aggregate, Latest | Earliest | NestedGroup):
+        hint = "Write WHERE in a view, and aggregate over that view."
+        raise error("E013", "FILTER after this function is not supported", span_of(aggregate), hint)
+    argument = aggregate.this
+    if isinstance(argument, exp.Star):
+        aggregate.set("this", _case(condition, exp.Literal.number(1)))
+    elif isinstance(argument, exp.Distinct):
+        argument.set("expressions", [_case(condition, e) for e in argument.expressions])
+    else:
+        aggregate.set("this", _case(condition, argument))
+    return aggregate
+
+
+def ordered_aggregate(node: exp.WithinGroup) -> Percentile | StringAggregate:
+    """`PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)`, with x as the argument; `LISTAGG(x, ',') WITHIN GROUP (ORDER BY
+    y)` as `STRING_AGG(x, ',' ORDER BY y)`."""
+    call, order = node.this, node.expression.expressions
+    if isinstance(call, StringAggregate) and not call.order and not call.is_distinct:
+        call.set("order", with_explicit_null_order(order))
+        return call
+    if not isinstance(call, Percentile) or call.this is not None:
+        hint = "PERCENTILE_CONT(fraction), PERCENTILE_DISC(fraction) and LISTAGG(x, separator) have it."
+        raise error("E013", "WITHIN GROUP after this function is not supported", span_of(node), hint)
+    if len(order) != 1:
+        raise error("E013", "WITHIN GROUP with several columns is not supported", span_of(node), "Order by one column.")
+    call.set("this", order[0].this)
+    call.set("descending", bool(order[0].args.get("desc")) or None)
+    return call
+
+
+def _case(condition: exp.Expr, value: exp.Expr) -> exp.Case:
+    return exp.Case(ifs=[exp.If(this=condition.copy(), true=value)])
+
+
+def string_aggregate(args: Sequence[exp.Expr], default_separator: str) -> StringAggregate:
+    """From the arguments as sqlglot parses them: ORDER BY and DISTINCT are around the last and the first of them."""
+    *first, last = args
+    order: list[exp.Expr] = []
+    if isinstance(last, exp.Order):
+        order, last = last.expressions, last.this
+    parts = [*first, last]
+    is_distinct = isinstance(parts[0], exp.Distinct)
+    if is_distinct:
+        parts = [*parts[0].expressions, *parts[1:]]
+    separator = parts[1] if len(parts) > 1 else exp.Literal.string(default_separator)
+    if not is_distinct:
+        return StringAggregate(this=parts[0], separator=separator, order=order or None)
+    if [o.this for o in order] not in ([], [parts[0]]):
+        hint = "Order by the text, or aggregate over a view that uses SELECT DISTINCT."
+        raise error("E013", "STRING_AGG(DISTINCT) in another order is not supported", span_of(order[0]), hint)
+    descending = any(o.args.get("desc") for o in order)
+    return StringAggregate(this=parts[0], separator=separator, distinct=True, descending=descending or None)
+
+
+def conditional(args: Sequence[exp.Expr]) -> exp.Case:
+    """`IF(c, a, b)` is `CASE WHEN c THEN a ELSE b END`."""
+    condition, value, *default = args
+    return exp.Case(ifs=[exp.If(this=condition, true=value)], default=default[0] if default else None)
+
+
+def with_explicit_null_order(order: Sequence[exp.Ordered]) -> list[exp.Ordered]:
+    """`x NULLS FIRST` is `x IS NULL DESC, x`, and `x DESC NULLS LAST` is `x IS NULL, x DESC`. Without these words NULL
+    comes last in ascending order, and first in descending order."""
+    items: list[exp.Ordered] = []
+    for item in order:
+        descending, nulls_first = bool(item.args.get("desc")), bool(item.args.get("nulls_first"))
+        if descending != nulls_first:
+            if isinstance(item.this, exp.Literal):
+                hint = "Name the column, or write the expression."
+                raise error("E013", "NULLS FIRST or LAST of a column number is not supported", span_of(item), hint)
+            is_null = exp.Is(this=item.this.copy(), expression=exp.Null())
+            items.append(exp.Ordered(this=is_null, desc=nulls_first or None, nulls_first=nulls_first))
+            item.set("nulls_first", descending)
+        items.append(item)
+    return items
+
+
+def move_distinct_on_to_best(select: exp.Select) -> None:
+    """`SELECT DISTINCT ON (a) … ORDER BY a, b` is `SELECT … BEST 1 BY b PER a`."""
+    distinct = select.args.get("distinct")
+    if distinct is None or not distinct.args.get("on"):
+        return
+    on = distinct.args["on"]
+    groups: list[exp.Expr] = on.expressions if isinstance(on, exp.Tuple) else [on.unnest()]
+    if select.args.get("limit") is not None or select.args.get("best") is not None:
+        hint = "Put the query with DISTINCT ON into a subquery."
+        raise error("E013", "DISTINCT ON with LIMIT or BEST is not supported", span_of(distinct), hint)
+    order = select.args.get("order")
+    by = [o for o in (order.expressions if order is not None else ()) if o.this not in groups]
+    by = by or [exp.Ordered(this=g.copy(), nulls_first=False) for g in groups]
+    best = BestClause(this=exp.Literal.number(1), by=by, per=groups)
+    select.set("distinct", None)
+    select.set("order", None)
+    select.set("best", best)

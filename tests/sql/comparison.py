@@ -1,0 +1,225 @@
+"""Runs queries over random tables in PostgreSQL and over streams of the same rows, to their end, and compares the rows."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import psycopg
+
+from smile.algebra import mmpl
+from smile.encoding.json_changes import json_changes
+from smile.engine.plan import build_plan
+from smile.errors import Diagnostic, SmileError
+from smile.log.input_batch import InputBatch
+from smile.program import CompiledProgram, compile_program
+from smile.reference.history import History
+from smile.reference.wire import final_rows
+from smile.source import Source
+from tests.engine.partitions import Partitions
+from tests.kernels.harness import input_batch_between
+from tests.sql.queries import COLUMNS, KEYED_COLUMNS, TEXTS, TICKS, Query
+
+Value = Any  # a value of PostgreSQL or of SMILE, of whatever type the query has
+Rows = Counter[tuple[Value, ...]]
+Tables = Mapping[str, Sequence[Mapping[str, Value]]]
+
+STREAM_TYPES = {
+    "tick": "time",
+    "text": "string",
+    "int": "int",
+    "float": "float",
+    "decimal": "decimal(10, 2)",
+    "bool": "bool",
+}
+TABLE_TYPES = {
+    "tick": "bigint", "text": "text", "int": "bigint", "float": "double precision", "decimal": "decimal(10, 2)",
+    "bool": "boolean",
+}  # fmt: skip
+
+
+def streams() -> str:
+    declared = []
+    for table, columns in COLUMNS.items():
+        others = ", ".join(f"{c}: {STREAM_TYPES[kind]}" for c, kind in columns.items() if kind != "tick")
+        declared.append(f"CREATE STREAM {table} ({TICKS[table]}: time -> {others});\n")
+    for table, columns in KEYED_COLUMNS.items():
+        key, *values = (f"{c} {STREAM_TYPES[kind]}" for c, kind in columns.items())
+        declared.append(f"CREATE TABLE {table} ({', '.join((f'{key} PRIMARY KEY', *values))});\n")
+    return "".join(declared)
+
+
+# ── tables ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def random_tables(random: Random, rows_max: int = 6) -> Tables:
+    values: dict[str, Sequence[Value]] = {
+        "text": (*TEXTS, None), "int": (0, 1, 2, 3, None), "float": (0.5, -1.25, 3.0, None),
+        "decimal": (Decimal("1.50"), Decimal("-0.25"), None), "bool": (True, False, None),
+    }  # fmt: skip
+    streams = {
+        table: [
+            {c: tick if kind == "tick" else random.choice(values[kind]) for c, kind in columns.items()}
+            for tick in sorted(random.sample(range(1, 10), random.randint(0, rows_max)))
+        ]
+        for table, columns in COLUMNS.items()
+    }
+    keyed = {
+        table: [
+            {**{c: random.choice(values[kind]) for c, kind in columns.items()}, next(iter(columns)): key}
+            for key in random.sample(TEXTS, random.randint(0, len(TEXTS)))
+        ]
+        for table, columns in KEYED_COLUMNS.items()
+    }
+    return {**streams, **keyed}
+
+
+def events_of(tables: Tables) -> list[dict[str, Value]]:
+    events = [
+        {"stream": table, "at": row[tick], "event": {c: _json(v) for c, v in row.items() if c != tick}}
+        for table, tick in TICKS.items()
+        for row in tables[table]
+    ]
+    for table in KEYED_COLUMNS:
+        changes = _changes_of(table, tables[table])
+        events += [{"stream": table, "at": at, "event": change} for at, change in enumerate(changes, 1)]
+    return sorted(events, key=lambda event: event["at"])
+
+
+def _changes_of(table: str, rows: Sequence[Mapping[str, Value]]) -> list[dict[str, Value]]:
+    """Changes after which the table has these rows: others were there before, and some are inserted, updated or deleted
+    more than once."""
+    random, (key, *_) = Random(repr(rows)), KEYED_COLUMNS[table]
+    changes = [{key: text, "n": random.randint(0, 3)} for text in TEXTS if random.random() < 0.7]
+    final = [{**row, "change": random.choice((None, "insert", "update"))} for row in rows]
+    present = {row[key] for row in rows}
+    final += [{key: text, "change": "delete"} for text in TEXTS if text not in present]
+    random.shuffle(final)
+    return changes + final
+
+
+def _json(value: Value) -> Value:
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def create_tables(connection: psycopg.Connection[Any], tables: Tables) -> None:
+    for table, columns in {**COLUMNS, **KEYED_COLUMNS}.items():
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+        connection.execute(f"CREATE TABLE {table} ({', '.join(f'{c} {TABLE_TYPES[k]}' for c, k in columns.items())})")
+        for row in tables[table]:
+            marks = ", ".join(["%s"] * len(columns))
+            connection.execute(f"INSERT INTO {table} VALUES ({marks})", [row[c] for c in columns])
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def comparable(value: Value) -> Value:
+    """Numbers are compared by nine digits: the types of averages and deviations differ."""
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return float(f"{float(value):.9g}") + 0.0
+    return value
+
+
+def postgres_rows(connection: psycopg.Connection[Any], query: str) -> Rows:
+    return Counter(tuple(map(comparable, row)) for row in connection.execute(query).fetchall())
+
+
+def refusal(query: Query) -> Diagnostic | None:
+    """The first error of the query; None if it is accepted."""
+    try:
+        compile_query_program([query])
+    except SmileError as problem:
+        return problem.diagnostics[0]
+    return None
+
+
+def compile_query_program(queries: Sequence[Query]) -> CompiledProgram:
+    views = [f"CREATE VIEW V{i} AS {query.text};\n" for i, query in enumerate(queries)]
+    subscriptions = ", ".join(f"V{i}" for i in range(len(queries)))
+    return compile_program(Source("queries.smile", f"{streams()}{''.join(views)}SUBSCRIBE {subscriptions};"))
+
+
+@dataclass(frozen=True)
+class Results:
+    """The rows of each query, from the reference and from the engine."""
+
+    reference: list[Rows]
+    engine: list[Rows]
+
+
+def smile_rows(queries: Sequence[Query], tables: Tables, random: Random) -> Results:
+    compiled = compile_query_program(queries)
+    final = final_rows(compiled.original, events_of(tables))
+    reference = [_counted(row.values() for row in final[f"V{i}"].values()) for i in range(len(queries))]
+    shown = shown_rows(compiled, events_of(tables), random)
+    return Results(reference, [shown[f"V{i}"] for i in range(len(queries))])
+
+
+def shown_rows(compiled: CompiledProgram, events: Sequence[Any], random: Random) -> dict[str, Rows]:
+    """What a subscriber of each view has in the end, of a run in up to three partitions, cut into batches anywhere."""
+    program = compiled.rewritten
+    graph = compiled.graph
+    plan = build_plan(graph, program.streams, random.randint(1, 3))
+    partitions = Partitions(plan, random)
+    shown: dict[str, dict[str, dict[str, Value]]] = {view: {} for view in program.subscriptions}
+    for batch in random_batches(program, events, random):
+        result = partitions.advance(batch)
+        for view, delta in result.deltas.items():
+            for message in json_changes(plan.kernels.inputs[view], delta, result.horizons) if view in shown else ():
+                key = repr(message["key"])
+                shown[view].pop(key, None)
+                if not message.get("deleted"):
+                    shown[view][key] = {**message["key"], **message["row"]}
+    columns = {view: compiled.analysis.relations[view].heading for view in shown}
+    return {
+        view: _counted(
+            (_typed(row[c], columns[view].columns[c].name) for c in columns[view].visible) for row in rows.values()
+        )
+        for view, rows in shown.items()
+    }
+
+
+def random_batches(program: mmpl.Program, events: Sequence[Any], random: Random) -> Iterable[InputBatch]:
+    cuts = sorted(random.sample(range(1, len(events)), min(3, max(len(events) - 1, 0))))
+    before = History.from_lines(program)
+    for stop in (*cuts, len(events)):
+        after = History.from_lines(program, events[:stop])
+        if events[:stop]:
+            yield input_batch_between(program, before, after)
+        before = after
+    yield input_batch_between(program, before, before.with_finished_streams())
+
+
+def _typed(value: Value, type_name: str) -> Value:
+    """Decimals and great ticks are texts in JSON."""
+    return float(value) if type_name in ("decimal", "time", "int", "float") and value is not None else value
+
+
+def _counted(rows: Iterable[Iterable[Value]]) -> Rows:
+    return Counter(tuple(map(comparable, row)) for row in rows)
+
+
+# ── comparison ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BATCH_SIZE = 25
+"""The queries of one program, over the same tables."""
+
+
+def differences(connection: psycopg.Connection[Any], accepted: Sequence[Query], seed: int) -> list[tuple[Query, str]]:
+    """The queries whose rows differ from those of PostgreSQL, each with what differs."""
+    found = []
+    for first in range(0, len(accepted), BATCH_SIZE):
+        batch, random = accepted[first : first + BATCH_SIZE], Random(f"{seed} {first}")
+        tables = random_tables(random)
+        create_tables(connection, tables)
+        results = smile_rows(batch, tables, random)
+        for query, reference, engine in zip(batch, results.reference, results.engine, strict=True):
+            expected = postgres_rows(connection, query.postgres or query.text)
+            for name, rows in (("reference", reference), ("engine", engine)):
+                if rows != expected:
+                    found.append((query, f"{name}: {dict(rows - expected)}, PostgreSQL: {dict(expected - rows)}"))
+                    break
+    return found
