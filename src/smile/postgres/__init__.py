@@ -1,0 +1,1 @@
+"""PostgreSQL as a publisher and a subscriber with transactions."""

@@ -1,0 +1,1 @@
+"""The publish/subscribe statements of PostgreSQL-PS: text → statements → calls of functions."""
