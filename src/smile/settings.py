@@ -2,7 +2,8 @@
 for the file, the environment, the flags of `smile serve` and the documentation.
 
 They are read from one TOML file, then from the environment (SMILE_LISTEN), then from flags (--listen); each overrides
-the previous ones. Each neighbour has a table `[brokers.NAME]`, whose settings have no flags.
+the previous ones. Each neighbour has a table `[brokers.NAME]`, each source `[sources.NAME]`, each sink `[sinks.NAME]`,
+and a database `[postgres]`; their settings have no flags.
 """
 
 import ipaddress
@@ -19,7 +20,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from smile import limits
-from smile.errors import did_you_mean, error
+from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END
 
 Value = str | int | bool | tuple[str, ...] | None
@@ -80,6 +81,13 @@ _NO_ORIGIN = "is not an origin", "Write https://floor.example.org:8443, without 
 _NO_HOST = "is not the name of a host", "Write floor.example.org, without a port."
 _NO_BROKER_NAME = "is not a name of a broker", "Write a letter, then letters, digits and underscores: buys, floor_2."
 _NO_URL = "is not a URL of a broker", "Write https://buys.example.org:7400, without a path."
+_NO_DATABASE = Meta(  # The text is not shown: it may have a password.
+    pattern=r"^(postgres(ql)?://\S+|\w+ *=.*)?$",
+    extra={
+        "problem": "it is not a connection string of PostgreSQL",
+        "hint": "Write postgresql://user@host:5432/database. The password is better in the environment.",
+    },
+)
 # The token is not shown.
 _NO_TOKEN = Meta(pattern="^[!-~]*$", extra={"problem": "it has characters that are not allowed in a token"})
 
@@ -90,8 +98,13 @@ Retention = Annotated[str, _matching(f"{FOREVER}|{INTERVAL}", *_NO_INTERVAL)]
 WebOrigin = Annotated[str, _matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", *_NO_ORIGIN)]
 HostName = Annotated[str, _matching(r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?", *_NO_HOST)]
 BrokerName = Annotated[str, _matching(r"[A-Za-z][A-Za-z0-9_]{0,99}", *_NO_BROKER_NAME)]
-BrokerUrl = Annotated[str, _matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", *_NO_URL)]
+_PORT = r"(6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]\d{4}|\d{1,4})"
+BrokerUrl = Annotated[str, _matching(rf"https?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:{_PORT})?", *_NO_URL)]
 Token = Annotated[str, _NO_TOKEN]
+DatabaseUrl = Annotated[str, _NO_DATABASE]
+SourceKind = Annotated[str, _one_of("directory", "mqtt")]
+SinkKind = Annotated[str, _one_of("parquet", "delta", "webhook")]
+Changes = Annotated[str, _one_of("final", "all")]
 EngineName = Annotated[str, _one_of("spark", "local")]
 LogFormat = Annotated[str, _one_of("auto", "json", "text")]
 LogLevel = Annotated[str, _one_of("debug", "info", "warning", "error")]
@@ -114,14 +127,124 @@ class NeighbourSettings(Struct, frozen=True, kw_only=True):
     ] = ()
     token: Annotated[Token, _about("TOKEN", "The token that the other broker has given to this one.")] = ""
     ca: Annotated[str, _about("FILE", "Certificates to trust in addition to the system's (PEM).")] = ""
+    types: Annotated[
+        str,
+        _about(
+            "FILE",
+            "Without a url: the types of what is imported from it, as smile explain PROGRAM --as exports --broker NAME "
+            "prints them.",
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
-        for name, setting in NEIGHBOUR_SETTINGS.items():
-            with _with_location(name):
+        _check_table(self, NEIGHBOUR_SETTINGS)
+
+    def __repr__(self) -> str:
+        return f"NeighbourSettings(url={self.url!r}, ca={self.ca!r}, types={self.types!r})"
+
+
+class SourceSettings(Struct, frozen=True, kw_only=True):
+    """Events from elsewhere that are logged in a stream: a table `[sources.NAME]`. The password is never displayed."""
+
+    kind: Annotated[
+        SourceKind,
+        _about("KIND", "What it reads: the files of a directory, or the messages of mqtt."),
+    ]
+    url: Annotated[
+        NonEmpty,
+        _about(
+            "URL",
+            "Of directory: a path, or a URL such as s3://bucket/folder, with files in CSV, NDJSON or Parquet. Of mqtt: "
+            "mqtt://HOST:PORT, or mqtts:// for TLS.",
+        ),
+    ]
+    stream: Annotated[NonEmpty, _about("STREAM", "The stream that takes the events.")]
+    topic: Annotated[str, _about("FILTER", "Of mqtt: the topics, such as sensors/+/temperature.")] = ""
+    topic_column: Annotated[
+        str, _about("COLUMN", "Of mqtt: the column of the stream that has the topic of the message; none if empty.")
+    ] = ""
+    username: Annotated[str, _about("NAME", "Of mqtt: the user.")] = ""
+    password: Annotated[str, _about("PASSWORD", "Of mqtt: the user's password; better in the environment.")] = ""
+    ca: Annotated[str, _about("FILE", "Of mqtts: certificates to trust instead of the system's (PEM).")] = ""
+
+    def __post_init__(self) -> None:
+        _check_table(self, SOURCE_SETTINGS)
+        is_mqtt = self.kind == "mqtt"
+        if is_mqtt and not self.topic:
+            raise error("E100", "topic: it is missing", hint='Write topic = "sensors/#".')
+        if is_mqtt and not re.fullmatch(r"mqtts?://(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(:[0-9]{1,5})?", self.url):
+            raise error("E100", "url: it is not the URL of an MQTT broker", hint="Write mqtt://host:1883.")
+        given = [name for name in _MQTT_ONLY if getattr(self, name)]
+        if given and not is_mqtt:
+            raise error("E100", f"{given[0]}: a source of kind {self.kind} does not have it")
+
+    def __repr__(self) -> str:
+        return f"SourceSettings(kind={self.kind!r}, stream={self.stream!r})"
+
+
+class SinkSettings(Struct, frozen=True, kw_only=True):
+    """What is kept equal to a view, or receives its rows: a table `[sinks.NAME]`. The secret is never displayed."""
+
+    kind: Annotated[
+        SinkKind,
+        _about("KIND", "What it is: a parquet file, a delta table, or a webhook."),
+    ]
+    url: Annotated[
+        NonEmpty,
+        _about("URL", "Of parquet: the file; of delta: the folder; each a path or a URL. Of webhook: http(s)://…"),
+    ]
+    view: Annotated[NonEmpty, _about("VIEW", "The view. The program must subscribe to it.")]
+    knowledge: Annotated[
+        bool,
+        _about("", "Of tables: also the bounds of values that evolve, and whether they and the row are final."),
+    ] = False
+    times: Annotated[
+        bool,
+        _about(
+            "",
+            "Of tables: ticks are timestamps in UTC. Switch it off if publishers give ticks that are no times.",
+        ),
+    ] = True
+    changes: Annotated[
+        Changes, _about("CHANGES", "Of webhook: final for rows that never change again, all for every change.")
+    ] = "final"
+    secret: Annotated[
+        str, _about("SECRET", "Of webhook: the key of its signatures; better in the environment. None if empty.")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        _check_table(self, SINK_SETTINGS)
+        if self.kind == "webhook" and not re.fullmatch(r"https?://[^\s@]+", self.url):
+            raise error("E100", "url: it is not the URL of a receiver", hint="Write https://example.org/hook.")
+        if self.kind == "webhook" and self.knowledge:
+            raise error("E100", "knowledge: a webhook always has it")
+        if self.kind != "webhook" and (self.secret or self.changes != "final"):
+            raise error("E100", f"{'secret' if self.secret else 'changes'}: only a webhook has it")
+
+    def __repr__(self) -> str:
+        return f"SinkSettings(kind={self.kind!r}, view={self.view!r})"
+
+
+class PostgresSettings(Struct, frozen=True, kw_only=True):
+    """The database whose event types are streams of this broker: the table `[postgres]`. The URL is never displayed: it
+    may have a password."""
+
+    url: Annotated[
+        DatabaseUrl,
+        _about(
+            "URL",
+            "Connection string of a PostgreSQL database in which `smile postgres install` has installed the schema. "
+            "Its event types become streams, and its subscriptions are served.",
+        ),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        for name, setting in POSTGRES_SETTINGS.items():
+            with _with_location(f"{POSTGRES_TABLE}.{name}"):
                 setting.convert(getattr(self, name))
 
     def __repr__(self) -> str:
-        return f"NeighbourSettings(url={self.url!r}, ca={self.ca!r})"
+        return f"PostgresSettings(url={'…' if self.url else ''!r})"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -170,6 +293,13 @@ class Settings(Struct, frozen=True, kw_only=True):
             "while it is away.",
         ),
     ] = "7 days"
+    lease: Annotated[
+        Retention,
+        _about(
+            "INTERVAL",
+            "How long the producers of a broker that cannot be reached stay in the plans of global streams.",
+        ),
+    ] = "1 minute"
     silence_ms: Annotated[
         Count, _about("MS", "After an event on one stream, the horizons of the others follow within this time.")
     ] = 100
@@ -190,6 +320,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         tuple[WebOrigin, ...],
         _about("ORIGIN,…", "Origins of web pages that may call, besides the broker's own: https://floor.example.org."),
     ] = ()
+    tour: Annotated[
+        str, _about("FILE", "Steps that the console shows beside the views, as GET /tour returns them (JSON).")
+    ] = ""
     hosts: Annotated[
         tuple[HostName, ...],
         _about(
@@ -232,6 +365,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     requests_per_second_max: Annotated[
         Rate, _about("N", "Most requests per second of one principal; 0 is no limit.")
     ] = 0
+    advertise: Annotated[
+        bool,
+        _about("", "Advertise every stream of the program to neighbours that may subscribe to it."),
+    ] = True
     log_format: Annotated[
         LogFormat,
         _about(
@@ -242,6 +379,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: Annotated[LogLevel, _about("LEVEL", "Lowest level in that log: debug, info, warning or error.")] = "info"
     brokers: Mapping[str, NeighbourSettings] = {}
     """The neighbours, by name."""
+    sources: Mapping[str, SourceSettings] = {}
+    """The sources of events, by name."""
+    sinks: Mapping[str, SinkSettings] = {}
+    """The sinks of views, by name."""
+    postgres: PostgresSettings = msgspec.field(default_factory=PostgresSettings)
+    """The database; none if it has no URL."""
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():
@@ -277,6 +420,22 @@ class Settings(Struct, frozen=True, kw_only=True):
     def away_us_max(self) -> int:
         """Microseconds that a neighbour may be away before the log keeps nothing for it."""
         return END if self.away_max == FOREVER else _interval_us(self.away_max)
+
+    @property
+    def lease_us(self) -> int:
+        """Microseconds that a broker may be out of reach before plans do not ask its producers."""
+        return END if self.lease == FOREVER else _interval_us(self.lease)
+
+    def require_files(self) -> None:
+        """E100 if a file of a neighbour cannot be read. A link that is opened later would only say so then."""
+        for name, neighbour in self.brokers.items():
+            for setting, path in (("ca", neighbour.ca), ("types", neighbour.types)):
+                try:
+                    if path:
+                        Path(path).read_bytes()
+                except OSError as problem:
+                    message = f"brokers.{name}.{setting}: {path} cannot be read: {problem.strerror or problem}"
+                    raise error("E100", message) from None
 
     def require_safe(self) -> None:
         """E107 if others could read the traffic, or do everything without a token."""
@@ -323,6 +482,7 @@ class Setting:
     default: Value
     placeholder: str
     meaning: str
+    is_required: bool
 
     @property
     def flag(self) -> str:
@@ -401,21 +561,35 @@ def _quote(text: str) -> str:
 def _describe_settings(struct: type[Struct]) -> Iterator[Setting]:
     types = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
-        if field.name != NEIGHBOURS_TABLE:
+        if field.name not in TABLES:
             type_ = types[field.name]
             kind, *_, about = get_args(type_)
-            yield Setting(field.name, type_, kind, field.default, about.extra["placeholder"], about.description)
+            default = None if field.required else field.default
+            placeholder, meaning = about.extra["placeholder"], about.description
+            yield Setting(field.name, type_, kind, default, placeholder, meaning, field.required)
 
 
 NEIGHBOURS_TABLE = "brokers"
+POSTGRES_TABLE = "postgres"
+SOURCES_TABLE, SINKS_TABLE = "sources", "sinks"
+TABLES = (NEIGHBOURS_TABLE, SOURCES_TABLE, SINKS_TABLE, POSTGRES_TABLE)
+_MQTT_ONLY = ("topic", "topic_column", "username", "password", "ca")
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _describe_settings(Settings)}
 NEIGHBOUR_SETTINGS: Mapping[str, Setting] = {s.name: s for s in _describe_settings(NeighbourSettings)}
+SOURCE_SETTINGS: Mapping[str, Setting] = {s.name: s for s in _describe_settings(SourceSettings)}
+SINK_SETTINGS: Mapping[str, Setting] = {s.name: s for s in _describe_settings(SinkSettings)}
+POSTGRES_SETTINGS: Mapping[str, Setting] = {s.name: s for s in _describe_settings(PostgresSettings)}
 _BROKER_NAME = SETTINGS["name"]
 
 
-def neighbour_variable(broker: str, setting: Setting) -> str:
-    """The variable of a setting of a neighbour, such as SMILE_BROKERS_BUYS_TOKEN."""
-    return f"{VARIABLE_PREFIX}{NEIGHBOURS_TABLE}_{broker}_{setting.name}".upper()
+def table_variable(table: str, name: str, setting: Setting) -> str:
+    """The variable of a setting of a named table, such as SMILE_BROKERS_BUYS_TOKEN."""
+    return f"{VARIABLE_PREFIX}{table}_{name}_{setting.name}".upper()
+
+
+def postgres_variable(setting: Setting) -> str:
+    """The variable of a setting of the database: SMILE_POSTGRES_URL."""
+    return f"{VARIABLE_PREFIX}{POSTGRES_TABLE}_{setting.name}".upper()
 
 
 def read_settings(
@@ -425,15 +599,20 @@ def read_settings(
     is. A variable such as SMILE_PORT that resembles no setting is ignored."""
     path = config or environment.get(CONFIG_VARIABLE)
     table = _read_file(path) if path else {}
-    neighbours = _neighbours_from_file(table.pop(NEIGHBOURS_TABLE, {}), f"{path}, {NEIGHBOURS_TABLE}")
-    _add_neighbours_from_environment(neighbours, environment)
+    named_tables: dict[str, Mapping[str, Struct]] = {}
+    for named in (_NEIGHBOURS, _SOURCES, _SINKS):
+        fields = _tables_from_file(named, table.pop(named.name, {}), f"{path}, {named.name}")
+        _add_from_environment(named, fields, environment)
+        named_tables[named.name] = _create_structs(named, fields)
+    postgres = _postgres_settings(table.pop(POSTGRES_TABLE, {}), f"{path}, {POSTGRES_TABLE}", environment)
     values: dict[str, Any] = dict(_from_table(table, SETTINGS, f"{path}, "))
-    values[NEIGHBOURS_TABLE] = {name: NeighbourSettings(**fields) for name, fields in neighbours.items()}
+    values[POSTGRES_TABLE] = postgres
+    values |= named_tables
     for variable, text in environment.items():
         name = variable.removeprefix(VARIABLE_PREFIX).casefold()
         if variable != VARIABLE_PREFIX + name.upper() or variable in OTHER_VARIABLES:
             continue
-        if name.startswith(f"{NEIGHBOURS_TABLE}_"):
+        if name.startswith(tuple(f"{table_name}_" for table_name in TABLES)):
             continue
         location = f"environment, {variable}"
         if name in SETTINGS:
@@ -474,33 +653,110 @@ def _from_table(
         yield name, _read_value(settings[name].convert, value, location)
 
 
-def _neighbours_from_file(tables: object, location: str) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class _NamedTables:
+    """Tables `[name.NAME]`. `hint` shows how to write one."""
+
+    name: str
+    struct: type[Struct]
+    settings: Mapping[str, Setting]
+    hint: str
+
+
+_NEIGHBOURS = _NamedTables(
+    NEIGHBOURS_TABLE,
+    NeighbourSettings,
+    NEIGHBOUR_SETTINGS,
+    'Write a table for each broker: [brokers.buys], and below it url = "https://buys.example.org:7400".',
+)
+_SOURCES = _NamedTables(
+    SOURCES_TABLE,
+    SourceSettings,
+    SOURCE_SETTINGS,
+    'Write a table for each source: [sources.orders], and below it kind = "directory".',
+)
+_SINKS = _NamedTables(
+    SINKS_TABLE,
+    SinkSettings,
+    SINK_SETTINGS,
+    'Write a table for each sink: [sinks.totals], and below it kind = "delta".',
+)
+
+
+def _check_name(named: _NamedTables, name: str, location: str) -> None:
+    if named is _NEIGHBOURS:
+        _read_value(_BROKER_NAME.convert, name, location)
+    elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", name):
+        hint = "Write a letter, then letters, digits and underscores."
+        raise error("E100", f"{location}: {_quote(name)} is not a name", hint=hint)
+
+
+def _tables_from_file(named: _NamedTables, tables: object, location: str) -> dict[str, dict[str, Any]]:
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
-        hint = 'Write a table for each broker: [brokers.buys], and below it url = "https://buys.example.org:7400".'
-        raise error("E100", f"{location}: it must be a table of tables", hint=hint)
-    neighbours = {}
-    for broker, table in tables.items():
-        _read_value(_BROKER_NAME.convert, broker, f"{location}.{broker[: limits.excerpt_chars_max]}")
-        if isinstance(table.get("url"), str):
-            table["url"] = [table["url"]] if table["url"] else []
-        neighbours[broker] = dict(_from_table(table, NEIGHBOUR_SETTINGS, f"{location}.{broker}."))
-    return neighbours
+        raise error("E100", f"{location}: it must be a table of tables", hint=named.hint)
+    fields = {}
+    for name, table in tables.items():
+        _check_name(named, name, f"{location}.{name[: limits.excerpt_chars_max]}")
+        for key, setting in named.settings.items():
+            if setting.is_list and isinstance(table.get(key), str):
+                table[key] = [table[key]] if table[key] else []
+        fields[name] = dict(_from_table(table, named.settings, f"{location}.{name}."))
+    return fields
 
 
-def _add_neighbours_from_environment(neighbours: dict[str, dict[str, Any]], environment: Mapping[str, str]) -> None:
-    """Variables such as SMILE_BROKERS_BUYS_TOKEN. A broker that is not in the file has its name in lower case."""
-    prefix = f"{VARIABLE_PREFIX}{NEIGHBOURS_TABLE}_".upper()
+def _create_structs(named: _NamedTables, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Struct]:
+    structs = {}
+    for name, fields in tables.items():
+        for setting in named.settings.values():
+            if setting.is_required and setting.name not in fields:
+                raise error("E100", f"{named.name}.{name}: it has no {setting.name}", hint=setting.meaning)
+        try:
+            structs[name] = named.struct(**fields)
+        except SmileError as problem:
+            raise error("E100", f"{named.name}.{name}.{problem}", hint=problem.hint) from None
+    return structs
+
+
+def _postgres_settings(table: object, location: str, environment: Mapping[str, str]) -> PostgresSettings:
+    if not isinstance(table, dict):
+        hint = 'Write [postgres], and below it url = "postgresql://user@host/database".'
+        raise error("E100", f"{location}: it must be a table", hint=hint)
+    values: dict[str, Any] = dict(_from_table(table, POSTGRES_SETTINGS, f"{location}."))
+    known = {postgres_variable(setting): setting for setting in POSTGRES_SETTINGS.values()}
+    for variable, text in environment.items():
+        if variable in known:
+            values[known[variable].name] = _read_value(known[variable].convert_text, text, f"environment, {variable}")
+        elif variable.startswith(f"{VARIABLE_PREFIX}{POSTGRES_TABLE}_".upper()):
+            hint = f"There is {', '.join(known)}."
+            raise error("E100", f"environment, {variable}: there is no such setting", hint=hint)
+    return PostgresSettings(**values)
+
+
+def _add_from_environment(
+    named: _NamedTables, tables: dict[str, dict[str, Any]], environment: Mapping[str, str]
+) -> None:
+    """Variables such as SMILE_BROKERS_BUYS_TOKEN. A name that is not in the file is in lower case."""
+    prefix = f"{VARIABLE_PREFIX}{named.name}_".upper()
     for variable, text in environment.items():
         if not variable.startswith(prefix):
             continue
-        broker_text, _, name = variable.removeprefix(prefix).casefold().rpartition("_")
-        if not broker_text or name not in NEIGHBOUR_SETTINGS:
-            hint = f"Write {prefix}NAME_URL, {prefix}NAME_TOKEN or {prefix}NAME_CA."
+        rest = variable.removeprefix(prefix).casefold()
+        setting_name = next((name for name in named.settings if rest.endswith(f"_{name}")), None)
+        if setting_name is None or len(rest) == len(setting_name) + 1:
+            names = [f"{prefix}NAME_{name.upper()}" for name in named.settings]
+            hint = f"Write {', '.join(names[:-1])} or {names[-1]}."
             raise error("E100", f"environment, {variable}: there is no such setting", hint=hint)
-        broker = next((b for b in neighbours if b.casefold() == broker_text), broker_text)
-        _read_value(_BROKER_NAME.convert, broker, f"environment, {variable}")
-        value = _read_value(NEIGHBOUR_SETTINGS[name].convert_text, text, f"environment, {variable}")
-        neighbours.setdefault(broker, {})[name] = value
+        text_of_name = rest.removesuffix(f"_{setting_name}")
+        name = next((n for n in tables if n.casefold() == text_of_name), text_of_name)
+        _check_name(named, name, f"environment, {variable}")
+        value = _read_value(named.settings[setting_name].convert_text, text, f"environment, {variable}")
+        tables.setdefault(name, {})[setting_name] = value
+
+
+def _check_table(table: Struct, settings: Mapping[str, Setting]) -> None:
+    for name, setting in settings.items():
+        with _with_location(name):
+            setting.convert(getattr(table, name))
 
 
 def _read_value(convert: Callable[[Any], Value], raw: object, location: str) -> Value:

@@ -215,6 +215,15 @@ def test_damage_to_the_note_is_told_and_can_be_mended(tmp_path: Path) -> None:
         assert values(rows_of(broker, "Counts", after)) == {"IBM": 1}
 
 
+@pytest.mark.parametrize("origin", [0, 1])
+def test_tokens_are_good_from_the_first_event_on(tmp_path: Path, origin: int) -> None:
+    """Whatever the broker's origin, and although nobody has logged the stream before."""
+    with opened(tmp_path, source(BIDS, COUNTS), origin=origin) as broker:
+        after = publish(broker, "Bids", ("IBM", 5))
+        rows_of(broker, "Counts", after)
+        assert broker.log_horizons["Bids"] >= after["Bids"]
+
+
 @pytest.mark.parametrize("journal_mode", ["WAL", None])
 def test_a_broker_killed_while_it_creates_its_log_can_be_started_again(
     tmp_path: Path, journal_mode: str | None
@@ -246,8 +255,14 @@ def test_the_log_is_cut_where_no_view_needs_it(tmp_path: Path) -> None:
         assert code_of(refused) == "E097"
         after = publish(broker, "Bids", ("IBM", 1))
         assert values(rows_of(broker, "Counts", after)) == {"IBM": 101}
+        # A view of a stream that is new needs nothing that was cut.
+        asks = BIDS.replace("Bids", "Asks") + COUNTS.replace("Bids", "Asks").replace("Counts", "Offers")
+        broker.apply(source(BIDS, COUNTS, asks))
+        asked = publish(broker, "Asks", ("IBM", 1), ("SUN", 2))
+        assert values(rows_of(broker, "Offers", asked)) == {"IBM": 1, "SUN": 1}
     with opened(tmp_path, None, keep="1 second") as broker:
         assert values(rows_of(broker, "Counts", after)) == {"IBM": 101}
+        assert values(rows_of(broker, "Offers", asked)) == {"IBM": 1, "SUN": 1}
 
 
 def test_unknown_names_are_told_with_what_is_near(tmp_path: Path) -> None:
@@ -258,6 +273,8 @@ def test_unknown_names_are_told_with_what_is_near(tmp_path: Path) -> None:
             assert code_of(refused) == "E021"
             assert hint in (refused.value.diagnostics[0].hint or "")
             assert len(str(refused.value)) < 200
+        with pytest.raises(SmileError, match=r"Bids is a stream, and no view\n.*AS SELECT t, … FROM Bids") as refused:
+            broker.view("Bids")
         with pytest.raises(SmileError) as refused:
             broker.decoder.schema("Bid")
         assert refused.value.diagnostics[0].hint == "Did you mean Bids?"

@@ -333,7 +333,7 @@ def test_events_of_a_fast_origin_do_not_wait_for_a_slow_one(start: Callable[...,
     assert receiver.values("v") == [10]
     receiver.claim.release()
     assert Receiver(broker, "Timed").values("v") == [10, 15]
-    assert broker.subscriptions.needed_horizons(10**12) == {"Timed": 3, "Timed:7": 3, "Timed:8": 9}
+    assert broker.subscriptions.needed_horizons(10**12, 0) == {"Timed": 3, "Timed:7": 3, "Timed:8": 9}
 
 
 def test_a_damaged_file_is_refused(start: Callable[..., Broker], tmp_path: Path) -> None:

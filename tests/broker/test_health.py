@@ -23,7 +23,7 @@ def sample(second: int, log: int, views: dict[str, ViewSample], *troubles: str) 
 
 
 def at(tick: int) -> ViewSample:
-    return ViewSample({"A": tick, "B": 5})
+    return ViewSample({"A": tick, "B": 5}, {"A", "B"})
 
 
 def test_the_lag_is_the_age_of_what_a_view_shows() -> None:
@@ -58,7 +58,7 @@ def test_a_view_that_is_behind_too_long_is_a_trouble_that_keeps_its_time() -> No
 
 
 def test_a_paused_view_is_severe_only_if_there_is_no_other() -> None:
-    monitor, paused = HealthMonitor(30), ViewSample({"A": 0, "B": 5}, PAUSE)
+    monitor, paused = HealthMonitor(30), ViewSample({"A": 0, "B": 5}, {"A", "B"}, PAUSE)
     report = monitor.report(sample(0, 0, {"V": paused, "W": at(0)}))
     (trouble,) = report.troubles
     assert (trouble.kind, trouble.code, trouble.since) == (TroubleKind.VIEW_PAUSED, "E053", 77.0)
@@ -81,3 +81,14 @@ def test_what_is_evident_is_dated_too() -> None:
     assert disk_trouble(100, 100) == []
     assert [t.kind for t in memory_trouble(95, 100)] == [TroubleKind.MEMORY]
     assert memory_trouble(95, 0) == memory_trouble(89, 100) == []
+
+
+def test_a_stream_that_is_added_later_does_not_concern_views_of_others() -> None:
+    """The horizons of a view may lack it: neither does its growth make the view late, nor does it hide a late view."""
+    monitor = HealthMonitor(30)
+    for second in range(100):
+        horizons = {"A": second, "B": 5, "Added": 10 * second, "A:3": second}
+        known, late = {"A": second, "B": 5, "A:3": second}, {"A": second, "B": 5, "A:3": 0}
+        views = {"V": ViewSample(known, {"A"}), "W": ViewSample(late, {"A"}), "X": ViewSample(known, {"B", "Added"})}
+        report = monitor.report(HealthSample(1000.0 + second, float(second), horizons, views, ()))
+    assert report.lag_s == {"V": 0.0, "W": 99.0, "X": 99.0}

@@ -59,6 +59,11 @@ def open_log(path: Path, streams: tuple[mmpl.StreamDef, ...], logs: list[Durable
 # ── views ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def stream_cache(import_: mmpl.ImportDef, log: DurableLog) -> StreamCache:
+    assert import_.stream is not None
+    return StreamCache(import_.name, import_.stream, import_.brokers, log)
+
+
 def view_cache(tmp_path: Path, logs: list[DurableLog]) -> ViewCache:
     import_ = import_of("Sums")
     log = open_log(tmp_path / "log", import_.log_streams, logs)
@@ -123,7 +128,7 @@ def test_compressed_rows_are_refused_before_they_are_decompressed(
     monkeypatch.setattr("smile.limits.publication_bytes_max", 1_000_000)
     cache = view_cache(tmp_path, logs)
     schema = _block_schema(cache._layout, is_wide=False)
-    stream = StreamCache(import_of("S"), open_log(tmp_path / "other", import_of("S").log_streams, logs))
+    stream = stream_cache(import_of("S"), open_log(tmp_path / "other", import_of("S").log_streams, logs))
     assert cache.check(ImportFrame(None, (b"\0" + compressed(zeros(schema, 100)),), {"S": 5})) == 100
     monkeypatch.setattr(pa.ipc, "read_record_batch", _no_reading)
     block = b"\0" + compressed(zeros(schema, 200_000))
@@ -154,7 +159,7 @@ def test_damaged_bodies_are_refused_or_decoded(tmp_path: Path, logs: list[Durabl
     """Whatever a neighbour sends: E125, or valid rows."""
     random = Random(seed)
     cache = view_cache(tmp_path, logs)
-    stream = StreamCache(import_of("S"), open_log(tmp_path / "other", import_of("S").log_streams, logs))
+    stream = stream_cache(import_of("S"), open_log(tmp_path / "other", import_of("S").log_streams, logs))
     events = piece(-1, 9, 1, 5, 7).events
     assert events is not None
     batch = zeros(_block_schema(cache._layout, is_wide=False), 3)
@@ -200,7 +205,7 @@ def ticks(found: StreamPiece | None) -> list[int]:
 def test_ranges_are_read_and_appended_once(tmp_path: Path, logs: list[DurableLog]) -> None:
     exporting = open_log(tmp_path / "exporting", EXPORTING.log_streams, logs)
     import_ = import_of("S", "k = 'b'")
-    cache = StreamCache(import_, open_log(tmp_path / "importing", import_.log_streams, logs))
+    cache = stream_cache(import_, open_log(tmp_path / "importing", import_.log_streams, logs))
     export = ExportedStream(exporting, EXPORTING.streams[0], import_.condition)
     assert export.read_range("1", -1, 100) is None
     for lo, hi, *at in ((-1, 3, 1, 2, 3), (3, 6), (6, 9, 7, 8)):
@@ -222,7 +227,7 @@ def test_ranges_are_read_and_appended_once(tmp_path: Path, logs: list[DurableLog
     assert cache.horizons == {"1": 9} and cache.events == 3
     log = logs[1]
     assert log.read("I", log.start(), log.newest()).column(0).to_pylist() == [1, 3, 7]
-    assert StreamCache(import_, log).horizons == {"1": 9}
+    assert stream_cache(import_, log).horizons == {"1": 9}
 
 
 def test_what_was_removed_is_gone(tmp_path: Path, logs: list[DurableLog]) -> None:

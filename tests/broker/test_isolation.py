@@ -46,7 +46,7 @@ Open = Callable[..., AbstractContextManager[Broker]]
 @pytest.fixture(
     params=[
         ("local", 1),
-        pytest.param(("spark", 1), marks=[pytest.mark.slow, pytest.mark.xdist_group("spark")]),
+        pytest.param(("spark", 1), marks=[pytest.mark.nightly, pytest.mark.xdist_group("spark")]),
         pytest.param(("spark", 2), marks=[pytest.mark.slow, pytest.mark.xdist_group("spark")]),
     ],
     ids=lambda param: f"{param[0]}-{param[1]}",

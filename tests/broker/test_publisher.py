@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -13,13 +14,16 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import pytest
 
 from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.types import STRING, TIME
+from smile.broker.imports.cache_append import CacheAppend
+from smile.broker.imports.receipt import Receipt
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.publishing.publisher import Publisher
 from smile.errors import SmileError, error
@@ -489,3 +493,35 @@ def test_futures_of_one_commit_are_answered_together(tmp_path: Path) -> None:
     assert publisher.status()["commits"] == 1
     publisher.stop()
     log.close()
+
+
+class ImportCacheModel:
+    """Takes everything, and has nothing for the log."""
+
+    has_whole_commits: Final = False
+    log_horizons: Final = MappingProxyType[str, int]({})
+
+    def take(self, data: Any) -> tuple[Receipt, list[StreamPiece]]:
+        return Receipt.APPENDED, []
+
+    def record_commit(self) -> None:
+        return
+
+    def discard_taken(self) -> None:
+        raise AssertionError("the log was not written")
+
+
+def test_what_was_imported_waits_as_long_as_a_batch_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publication does not wait, and takes what was imported with it."""
+    monkeypatch.setattr(limits, "import_wait_s_max", 3600.0)
+    with publisher_at(tmp_path / "log", batch_s=lambda: 1800.0) as publisher:
+        imported = publisher.submit_imported(CacheAppend("X", ImportCacheModel(), None, 1, 0))
+        assert 1700 < publisher.due_at - time.monotonic() < 1900
+        assert taken(publisher, Publication("R", [(1, "a")])).ticks
+        imported.result(WAIT_S)
+        assert publisher.status()["commits"] == 1
+
+
+def test_what_was_imported_waits_no_longer_than_a_bound(tmp_path: Path) -> None:
+    with publisher_at(tmp_path / "log", batch_s=lambda: 1800.0) as publisher:
+        publisher.submit_imported(CacheAppend("X", ImportCacheModel(), None, 1, 0)).result(WAIT_S)

@@ -173,6 +173,23 @@ def test_known_events_are_told_by_their_ticks_whatever_lies_between_them(tmp_pat
     assert list(content(tmp_path / "log", "T")) == [1, 2, 3, 4, 5]
 
 
+def test_refused_ticks_are_shown_as_times_too(tmp_path: Path) -> None:
+    noon = 1_717_156_800_000_000 * 1024
+    with publisher_at(tmp_path / "log") as publisher:
+        taken(publisher, Publication("T", [(noon, 1, "a")]))
+        for rows, code, text in [
+            ([(noon, 2, "a")], "E082", f"at tick 2024-05-31 12:00:00 ({noon})"),
+            ([(noon - 1024, 2, "a")], "E081", f"at tick 2024-05-31 11:59:59.999999 ({noon - 1024}), and is complete"),
+            ([(noon + 2, 2, "a"), (noon + 1, 2, "a")], "E079", f"has tick 2024-05-31 12:00:00 ({noon + 1}) after tick"),
+            ([(noon + 2, 2, "a"), (noon + 2, 2, "a")], "E079", f"after tick 2024-05-31 12:00:00 ({noon + 2})"),
+        ]:
+            with pytest.raises(SmileError) as failure:
+                taken(publisher, Publication("T", rows))
+            (diagnostic,) = failure.value.diagnostics
+            assert diagnostic.code == code and text in diagnostic.message
+            assert "docs/notebooks.md" in str(diagnostic.hint)
+
+
 def test_a_number_that_stood_for_a_known_event_stands_for_no_other(tmp_path: Path) -> None:
     rows = [(tick, tick, "a") for tick in range(1, 10)]
     for turn in range(3):  # each time the publisher is another, on the same log
@@ -185,7 +202,7 @@ def test_a_number_that_stood_for_a_known_event_stands_for_no_other(tmp_path: Pat
                 for place, tick in enumerate(ticks):
                     for other in ((20 + turn, 0, "new"), (tick % 9 + 1, tick % 9 + 1, "a")):
                         again = numbered("T", [other], 7 + place, producer)
-                        with pytest.raises(SmileError, match=f"something else as number {7 + place}$") as failure:
+                        with pytest.raises(SmileError, match=f"(?m)something else as number {7 + place}$") as failure:
                             taken(publisher, again)
                         assert failure.value.diagnostics[0].code == "E096"
                 assert answer(publisher.submit(numbered("T", known[-1:], 6 + len(ticks), producer))) == (ticks[-1:], 1)

@@ -13,19 +13,21 @@ from smile.kernels.transform import InputRelation
 from smile.knowledge.values.json import Json, plain_json
 from smile.log.input_batch import InputBatch
 from smile.reference.history import History
+from smile.testing.reader import CaseFile
 from tests.engine.test_programs import kernels
 from tests.kernels.harness import input_batch_between
-from tests.programs.reader import Case, cases
+from tests.programs.reader import cases, recorded_lines
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_arrow_tells_what_json_tells(case: Case) -> None:
+def test_arrow_tells_what_json_tells(case: CaseFile) -> None:
     program = case.rewritten
     engine = LocalEngine(kernels(program))
     engine.advance(InputBatch({}, {}))
-    histories = [History.from_lines(program, case.events[:n]) for n in range(len(case.events) + 1)]
+    lines = recorded_lines(case)
+    histories = [History.from_lines(program, lines[:n]) for n in range(len(lines) + 1)]
     row_count = 0
     for before, after in zip(histories, [*histories[1:], histories[-1].with_finished_streams()], strict=True):
         batch = engine.advance(input_batch_between(program, before, after))
@@ -88,7 +90,8 @@ def test_types_do_not_depend_on_the_rows() -> None:
         program = case.rewritten
         engine = LocalEngine(kernels(program))
         seen: dict[str, pa.Schema] = {}
-        histories = [History.from_lines(program, case.events[:n]) for n in range(len(case.events) + 1)]
+        lines = recorded_lines(case)
+        histories = [History.from_lines(program, lines[:n]) for n in range(len(lines) + 1)]
         for before, after in zip(histories, [*histories[1:], histories[-1].with_finished_streams()], strict=True):
             batch = engine.advance(input_batch_between(program, before, after))
             for view in program.subscriptions:

@@ -13,7 +13,7 @@ import pytest
 
 from smile.errors import SmileError
 from smile.gateway import access as access_module
-from smile.gateway.access import Access, AccessDatabase, Grant, Right, token_hash
+from smile.gateway.access import RIGHTS_ON_PROGRAM, Access, AccessDatabase, Grant, Right, token_hash
 from tests.processes import WAIT_S
 from tests.repeatable import scaled
 
@@ -93,7 +93,7 @@ def test_a_random_history_against_a_plain_model(path: Path, accounts: AccessData
     for _ in range(60):
         principal = chance.choice(principals)
         right = chance.choice(list(Right))
-        grant = Grant(right, "program" if right is Right.admin else chance.choice(names), principal)
+        grant = Grant(right, "program" if right in RIGHTS_ON_PROGRAM else chance.choice(names), principal)
         match chance.randrange(5):
             case 0:
                 tokens[accounts.add_token(principal)] = principal
@@ -112,9 +112,9 @@ def test_a_random_history_against_a_plain_model(path: Path, accounts: AccessData
         assert all(access.principal(token) == owner for token, owner in tokens.items())
         assert not any(access.principal(token) for token in gone)
         for asked in (Grant(r, n, p) for r in Right for n in names for p in [*principals, "d"]):
-            name = "program" if asked.right == Right.admin else asked.name
-            wanted = {Grant(asked.right, name, asked.principal)}
-            wanted |= set() if asked.right == Right.admin else {Grant(asked.right, "*", asked.principal)}
+            is_on_program = asked.right in RIGHTS_ON_PROGRAM
+            wanted = {Grant(asked.right, "program" if is_on_program else asked.name, asked.principal)}
+            wanted |= set() if is_on_program else {Grant(asked.right, "*", asked.principal)}
             assert access.is_allowed(asked.principal, asked.right, asked.name) == bool(wanted & grants), asked
     assert accounts.read_entries().grants == grants
     access.close()

@@ -83,12 +83,14 @@ def test_a_name_of_a_view_stores_its_progress(broker: InProcessBroker) -> None:
     with broker.websocket() as socket:
         answer = socket.ask(subscription("Totals"))
         assert answer["delivers"] == "rows"
-        frame = socket.receive_until(lambda m: "progress" in m and bool(m["rows"]))
+        frame = socket.receive_until(lambda m: "progress" in m)
         assert frame["reset"]
+        if not frame["rows"]:  # the view has not seen the event yet
+            frame = socket.receive_until(lambda m: "n" in m and bool(m["rows"]))
         acked = socket.ask({"ack": 1, "n": frame["n"]})
         assert acked["acked"] == frame["n"] and acked["resume"] == frame["resume"]
     with broker.websocket() as socket:
-        socket.ask(subscription("Totals"))
+        assert socket.ask(subscription("Totals"))["subscribed"] == "Totals"
         publish(broker, 5)
         frame = socket.receive_until(lambda m: "n" in m and bool(m["rows"]))
         assert "reset" not in frame and frame["rows"][0]["row"]["total"] == 6

@@ -189,6 +189,11 @@ def test_a_view_of_nothing_is_told_with_its_columns(here: Floor) -> None:
     assert reader.schema.equals(here.client.get_schema(view_path("Counts"), here.options()).schema)
 
 
+def test_absent_columns_are_warned_of(here: Floor) -> None:
+    (answer,) = here.publish(pa.record_batch({"issue": ["a", "b"]}))
+    assert [(w["column"], w["events"]) for w in answer["warnings"]] == [("price", 2)]
+
+
 def test_a_batch_that_comes_again_is_not_doubled(here: Floor) -> None:
     about = {"producer": "p", "seq": 1}
     (first,) = here.publish(bids(("IBM", 3), ("IBM", 4)), about=about)

@@ -59,11 +59,22 @@ def test_hosts_and_origins(settings: dict[str, Any], host: str, origin: str | No
     assert checked(Settings(**settings), host, origin) == expected
 
 
+def test_an_origin_that_is_refused_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with InProcessBroker(tmp_path) as served, served.http() as http:
+        for _ in range(3):
+            http.get("/health", headers={"origin": PAGE})
+    hint = f"If its pages may call this broker, start it with --origins {PAGE}"
+    logged = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert logged == [f"refused: pages of '{PAGE}' may not call this broker. {hint}"]
+
+
 def test_origins_are_checked_on_every_entry(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path, origins=(PAGE,)) as served, served.http() as http:
         for path in ("/health", "/views/Totals", "/nowhere", "/openapi.json"):
             response = http.get(path, headers={"origin": "https://evil.example.org"})
             assert (response.status_code, response.json()["error"]["code"]) == (403, "E104")
+            assert response.headers["access-control-allow-origin"] == "https://evil.example.org"
+            assert "--origins https://evil.example.org" in response.json()["error"]["hint"]
             response = http.get(path, headers={"host": "evil.example.org"})
             assert (response.status_code, response.json()["error"]["code"]) == (403, "E104")
         response = http.get("/views/Totals", headers={"origin": PAGE})
@@ -74,9 +85,15 @@ def test_origins_are_checked_on_every_entry(tmp_path: Path) -> None:
         assert response.status_code == 204
         assert "authorization" in response.headers["access-control-allow-headers"]
         assert "access-control-allow-origin" not in http.get("/health").headers
-        with pytest.raises(InvalidStatus) as refused, served.websocket(origin="https://evil.example.org"):
-            pass
-        assert refused.value.response.status_code == 403
+        refused = http.post("/streams/Bids/events", json=bid(), headers={"origin": "https://evil.example.org"})
+        assert (refused.status_code, http.get("/views/Dear").json()["rows"]) == (403, [])
+        for protocols in (None, ["smile"]):
+            with served.websocket(origin="https://evil.example.org", subprotocols=protocols) as connection:
+                with pytest.raises(ConnectionClosed) as closed:
+                    connection.ask({"publish": "Bids", "events": bid(), "id": 1})
+                assert closed.value.rcvd is not None
+                assert (closed.value.rcvd.code, closed.value.rcvd.reason[:5]) == (1008, "E104:")
+        assert http.get("/views/Dear").json()["rows"] == []
         with served.websocket(origin=PAGE) as connection:
             assert connection.ask({"ping": 1}) == {"pong": 1}
 

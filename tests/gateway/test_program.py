@@ -59,6 +59,7 @@ def test_a_change_goes_beside_what_is_unchanged(served: InProcessBroker, http: h
         assert expected.items() <= response.json().items(), response.text
         ended = connection.receive_until(lambda m: "ended" in m)
         assert (ended["id"], ended["ended"]["code"]) == (2, "E095")
+        assert ended["ended"]["hint"] == "Subscribe again: its columns and rows may be others now."
         connection.send({"publish": "Bids", "events": bid("a", 6)})
         frame = connection.receive_until(lambda m: m.get("id") == 1 and bool(m.get("rows")))
         assert frame["rows"][0]["row"] == {"total": 11, "bids": 2}

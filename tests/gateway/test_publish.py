@@ -52,6 +52,18 @@ def test_one_event_and_many(http: httpx.Client) -> None:
     assert [row["key"] for row in shown] == [{"bidid": t} for t in ticks[1:]]
 
 
+def test_absent_columns_are_warned_of(http: httpx.Client) -> None:
+    answer = http.post("/streams/Bids/events", json=[{"issue": "absent"}, bid("absent")]).json()
+    assert [(w["column"], w["events"]) for w in answer["warnings"]] == [("price", 1), ("big", 1), ("weight", 1)]
+    assert answer["warnings"][0]["message"] == "1 event had no price, which is NULL there"
+    numbered = {"smile-producer": "absent", "smile-sequence": "0"}
+    first, again = (
+        http.post("/streams/Bids/events", json={"issue": "a", "price": 1}, headers=numbered) for _ in range(2)
+    )
+    assert first.json()["warnings"] == again.json()["warnings"]
+    assert again.json()["repeated"] == 1
+
+
 def test_lines_and_arrow(http: httpx.Client) -> None:
     lines = b'{"issue":"lines","price":300}\n\n{"price":301,"issue":"lines"}\n'
     response = http.post("/streams/Bids/events", content=lines, headers={"content-type": "application/x-ndjson"})
@@ -68,6 +80,50 @@ def test_lines_and_arrow(http: httpx.Client) -> None:
     assert len(rows(http, "Dear", after, **{"where.issue": "arrow"})) == 2
     assert len(rows(http, "Dear", after, **{"where.big": "true"})) == 1
     assert len(rows(http, "Dear", after, **{"where.weight": "1.5"})) == 1
+
+
+def test_what_curl_sends_by_default_is_json(http: httpx.Client) -> None:
+    """`curl -d '{…}'` says that any body is a form."""
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    response = http.post("/streams/Bids/events", content=b'{"issue":"curl","price":300}', headers=kind)
+    assert response.status_code == 200, response.text
+    assert len(rows(http, "Dear", {"Bids": response.json()["ticks"][0]}, **{"where.issue": "curl"})) == 1
+    form = http.post("/streams/Bids/events", content=b"issue=curl&price=300", headers=kind)
+    assert (form.status_code, form.json()["error"]["code"]) == (400, "E073")
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        (b"issue,price\nHP,5\n", "Content-Type: text/csv"),
+        (b"issue,price", "Content-Type: text/csv"),
+        (b'{"issue":"HP"}\n{"issue":"IBM"}\n', "Content-Type: application/x-ndjson"),
+        (b'{"issue":"HP"', "Write an event as an object"),
+        (b"", "Write an event as an object"),
+    ],
+)
+def test_another_format_needs_its_content_type(http: httpx.Client, body: bytes, hint: str) -> None:
+    for headers in ({}, {"content-type": "application/x-www-form-urlencoded"}):
+        response = http.post("/streams/Bids/events", content=body, headers=headers)
+        assert response.status_code == 400 and hint in response.json()["error"]["hint"]
+
+
+def test_events_are_not_published_at_the_stream_itself(http: httpx.Client) -> None:
+    response = http.post("/streams/Bids", content=b"{}")
+    assert (response.status_code, response.json()["error"]["hint"]) == (
+        405,
+        "Publish events with POST /streams/Bids/events.",
+    )
+    assert "/events" not in http.request("PUT", "/streams/Bids").json()["error"]["hint"]
+
+
+def test_a_table_in_csv(http: httpx.Client) -> None:
+    table = b"issue,price,big,weight\ncsv,300,true,1.5\ncsv,301,,2\n"
+    response = http.post("/streams/Bids/events", content=table, headers={"content-type": "text/csv; charset=utf-8"})
+    assert response.status_code == 200, response.text
+    after = {"Bids": response.json()["ticks"][-1]}
+    assert len(rows(http, "Dear", after, **{"where.issue": "csv"})) == 2
+    assert len(rows(http, "Dear", after, **{"where.issue": "csv", "where.big": "true"})) == 1
 
 
 def test_a_repeat_has_the_ticks_it_had(http: httpx.Client) -> None:
@@ -182,3 +238,17 @@ def test_each_principal_has_producers_of_its_own(tmp_path: Path) -> None:
             message = {"publish": "Bids", "events": bid("bert"), "producer": "p", "seq": 1}
             assert connection.ask(message)["repeated"] == 1
             assert connection.ask({**message, "events": bid("another")})["error"]["code"] == "E096"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "place"),
+    [
+        ([{"issue": "x"}, {"price": -1}], "E080", (2, "price")),
+        ([{"price": "dear"}], "E078", (1, "price")),
+        ([{}, {"isue": "x"}], "E077", (2, None)),
+        ([{}, 5], "E074", (2, None)),
+    ],
+)
+def test_a_refusal_names_the_event_and_its_column(http: httpx.Client, body: object, code: str, place: object) -> None:
+    problem = http.post("/streams/Bids/events", json=body).json()["error"]
+    assert (problem["code"], (problem.get("event"), problem.get("column"))) == (code, place)

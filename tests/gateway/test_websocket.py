@@ -36,6 +36,11 @@ def test_publish_is_answered_with_ticks(connection: WebSocketClient) -> None:
     assert "id" not in connection.ask({"publish": "Bids", "events": bid()})
 
 
+def test_absent_columns_are_warned_of(connection: WebSocketClient) -> None:
+    answer = connection.ask({"publish": "Bids", "events": [{"issue": "absent", "price": 3}], "id": 7})
+    assert {w["column"]: w["events"] for w in answer["warnings"]} == {"big": 1, "weight": 1}
+
+
 def test_publications_are_answered_though_more_come_before(connection: WebSocketClient) -> None:
     for i in range(200):
         connection.send({"publish": "Bids", "events": bid(f"many{i}"), "id": i})

@@ -38,6 +38,9 @@ class StreamModel:
     def horizons(self) -> Mapping[str, int]:
         return self.known
 
+    def received(self, origin: str) -> int:
+        return HORIZON_MIN
+
     def read(self, origin: str, lo: int, hi: int) -> EventsRange:
         if lo < self.removed_to:
             raise error("E097", "removed")
@@ -221,7 +224,9 @@ class ImporterModel:
 
     present: Mapping[int, Import] = field(default_factory=dict)
     acknowledged: Callable[[int], StreamHorizons] = lambda _: {}
-    has_room: bool = True
+    can_store: bool = True
+    received_number: int = 0
+    last_stored_number: int = 0
 
     def greet(self, neighbour: str) -> None:
         return
@@ -229,8 +234,13 @@ class ImporterModel:
     def imports(self, now: float) -> Mapping[int, Import]:
         return self.present
 
-    def can_receive(self) -> bool:
-        return self.has_room
+    def note_received(self, number: int) -> None:
+        self.received_number = number
+
+    def stored_number(self) -> int:
+        if self.can_store:
+            self.last_stored_number = self.received_number
+        return self.last_stored_number
 
 
 @dataclass

@@ -10,7 +10,7 @@ from smile.errors import SmileError, error
 from smile.horizons import END
 from smile.links.curiosity import Curiosity
 from smile.links.exports import StreamExport, ViewExport, _MembersSender
-from smile.links.imports import REFUSED_WAIT_S, StreamImport, ViewImport
+from smile.links.imports import REFUSED_WAIT_S, STANDING_WAIT_S, Missing, StreamImport, ViewImport
 from smile.links.link import DEAD_S, Link, LinkIdentity
 from smile.links.messages import (
     Curious,
@@ -18,14 +18,16 @@ from smile.links.messages import (
     Heartbeat,
     Hello,
     ImportOpened,
+    ImportRefused,
     MembersMessage,
     OpenImport,
+    Received,
     RowsMessage,
     decode_message,
     encode_message,
 )
 from smile.links.redial import WAIT_S_MAX, WAIT_S_MIN, Redial
-from smile.links.send_window import SendWindow
+from smile.links.send_window import HOLD_S_MAX, SendWindow
 from tests.links.lossy_network import HOME, ExporterModel, Faults, ImporterModel, LossyNetwork, StreamModel
 from tests.random_programs import SEED_ID, seeds
 
@@ -130,7 +132,7 @@ PLANTED_BUGS: dict[str, tuple[type, str, Any]] = {
     "a membership is forgotten": (StreamImport, "receive_members", forget_members),
     "a lost membership is not sent again": (_MembersSender, "answer", lambda *_: None),
     "ranges do not say which membership they need": (StreamModel, "members", lambda _: (0, b"")),
-    "the window never opens again": (SendWindow, "received", lambda *_: None),
+    "the window never opens again": (SendWindow, "stored", lambda *_: None),
     "a greeting is never repeated": (Link, "_greet", lambda link, now: setattr(link, "_greet_at", now + 1e9)),
 }
 
@@ -197,17 +199,17 @@ def test_a_view_of_a_restarted_broker_begins_anew_only_if_something_was_missed(h
     assert network.view_sink.resets == 1 + has_missed_something
 
 
-def test_the_neighbour_sends_no_more_while_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_neighbour_sends_no_more_while_nothing_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("smile.limits.link_window_bytes", 1000)
     exporter = ExporterModel()
     for tick in range(1000):
         exporter.stream.publish("0", tick, "x" * 20)
     network = LossyNetwork(Random(1), exporter, Faults())
     network.connect()
-    network.importer.has_room = False
+    network.importer.can_store = False
     network.run(5)
     assert len(network.stream_sink.events["0"]) < 100
-    network.importer.has_room = True
+    network.importer.can_store = True
     network.run(5)
     assert network.is_caught_up
 
@@ -312,6 +314,65 @@ def test_what_came_over_another_link_is_not_asked_for() -> None:
     imported.opened(ImportOpened(5), 0.0)
     network.stream_sink.append("0", -1, 9, b"", 0)
     assert imported._question().ranges == (("0", 9, END),)
+    opened_later = StreamImport(6, OpenImport(6, "stream", "right"), network.stream_sink, Random(1), 0.0)
+    network.stream_sink.append("0", 9, 20, b"", 0)
+    assert opened_later.request().horizons == {"stream": {"0": 20}}
+
+
+def test_an_origin_that_stands_still_here_is_not_asked_for_if_it_came_over_another_link() -> None:
+    network = LossyNetwork(Random(1), ExporterModel(), Faults())
+    network.stream_sink.append("1", -1, 3, b"", 0)
+    imported = StreamImport(5, OpenImport(5, "stream", "right"), network.stream_sink, Random(1), 0.0)
+    imported.opened(ImportOpened(5), 0.0)
+    imported.receive(EventsMessage(1, 5, "0", -1, 9), b"", STANDING_WAIT_S - 0.1)
+    network.stream_sink.append("1", 3, 20, b"", 0)
+    imported.poll(STANDING_WAIT_S)
+    (question,) = imported.outgoing
+    assert isinstance(question, Curious) and question.ranges == (("1", 20, END),)
+
+
+def test_a_gap_that_another_link_has_closed_is_none() -> None:
+    """Also where nothing can follow any more."""
+    network = LossyNetwork(Random(1), ExporterModel(), Faults())
+    imported = StreamImport(5, OpenImport(5, "stream", "right"), network.stream_sink, Random(1), 0.0)
+    imported.opened(ImportOpened(5), 0.0)
+    imported.receive(EventsMessage(2, 5, "0", 9, END), b"", 1.0)
+
+    def missing() -> Missing | None:
+        return imported.missing
+
+    assert missing() == Missing("gap", 1.0)
+    network.stream_sink.append("0", -1, END, b"", 0)
+    imported.poll(2.0)
+    assert missing() is None and not imported.outgoing
+    imported.receive(EventsMessage(3, 5, "1", -1, 9, members=1), b"", 3.0)  # the membership is missing
+    imported.poll(4.0)
+    assert missing() == Missing("gap", 3.0) and len(imported.outgoing) == 1
+
+
+def test_what_an_import_misses_and_since_when() -> None:
+    """A gap from when it was noticed; what follows a horizon that stands still from when that has advanced last."""
+    network = LossyNetwork(Random(1), ExporterModel(), Faults())
+    imported = StreamImport(5, OpenImport(5, "stream", "right"), network.stream_sink, Random(1), 0.0)
+    imported.opened(ImportOpened(5), 0.0)
+
+    def missing() -> Missing | None:
+        return imported.missing
+
+    imported.receive(EventsMessage(1, 5, "0", -1, 9), b"", 1.0)
+    imported.poll(1.1)
+    assert missing() is None
+    imported.poll(100.0)
+    assert missing() == Missing("horizon", 1.0)
+    imported.receive(EventsMessage(3, 5, "0", 20, 30), b"", 101.0)
+    assert missing() == Missing("gap", 1.0)
+    imported.receive(EventsMessage(2, 5, "0", 9, 20), b"", 102.0)
+    assert missing() is None
+    imported.receive(EventsMessage(5, 5, "0", 40, 50), b"", 103.0)
+    imported.poll(110.0)
+    assert missing() == Missing("gap", 103.0)
+    imported.refused(ImportRefused(5, "E090", "no grant"), 111.0)
+    assert missing() is None
 
 
 def test_a_closed_window_stops_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,6 +387,54 @@ def test_a_closed_window_stops_the_sender(monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(10):
         link.poll(0.0)
     assert sum(map(len, link.outgoing)) < 2000
+
+
+def test_the_number_of_a_message_is_said_again_while_others_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last message is lost, and has filled the window. The neighbour learns of it, although this side always sends
+    something else that does not say it."""
+    monkeypatch.setattr("smile.limits.link_window_bytes", 10)
+    exporter = ExporterModel()
+    exporter.stream.publish("0", 1, "x" * 20)
+    link = Link(LinkIdentity("up", "1"), ImporterModel(), exporter, 0.0)
+    link.receive(encode_message(Hello(1, 1, "down", "2", has_heard=True)), 0.0)
+    link.receive(encode_message(OpenImport(0, "stream", "right")), 0.0)
+    link.poll(0.0)
+    link.outgoing.clear()
+    for step in range(1, 13):
+        now = 0.25 * step
+        link.receive(encode_message(OpenImport(0, "stream", "right")), now)  # it is answered
+        link.poll(now)
+    said = [decode_message(packet)[0] for packet in link.outgoing]
+    assert [message for message in said if isinstance(message, Heartbeat)] == [Heartbeat(1)]
+    link.receive(encode_message(Received(1)), 3.0)
+    assert link.deadline > 3.0
+
+
+def test_after_a_small_message_the_next_changes_wait_and_are_sent_together() -> None:
+    """Until the neighbour has stored it, but no longer than a bound."""
+    exporter = ExporterModel()
+    exporter.view.change({"a": 0}, 0)
+    link = Link(LinkIdentity("up", "1"), ImporterModel(), exporter, 0.0)
+    link.receive(encode_message(Hello(1, 1, "down", "2", has_heard=True)), 0.0)
+    link.receive(encode_message(OpenImport(1, "view", "right")), 0.0)
+
+    def poll(now: float) -> list[RowsMessage]:
+        link.outgoing.clear()
+        link.poll(now)
+        messages = [decode_message(packet)[0] for packet in link.outgoing]
+        return [message for message in messages if isinstance(message, RowsMessage)]
+
+    (first,) = poll(0.0)
+    for value in range(1, 6):
+        exporter.view.change({"a": value}, value)
+        assert not poll(0.01 * value)
+    assert link.deadline <= HOLD_S_MAX
+    link.receive(encode_message(Received(first.n)), 0.06)
+    (second,) = poll(0.06)
+    assert (second.first, second.last) == (first.last, first.last + 5)
+    exporter.view.change({"a": 6}, 6)
+    assert not poll(0.06 + HOLD_S_MAX / 2)
+    assert len(poll(0.06 + HOLD_S_MAX)) == 1
 
 
 def test_a_message_of_an_older_frame_never_replaces_newer_rows() -> None:

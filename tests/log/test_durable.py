@@ -92,7 +92,7 @@ def test_pieces_of_one_append_may_follow_one_another(log: DurableLog) -> None:
         ([piece(10, 20, 12, 12)], "not in order", "E088"),
         ([piece(10, END, END)], "an event outside", "E088"),
         ([piece(20, 10)], "out of order or out of range", "E088"),
-        ([StreamPiece("R", "0", 10, 20, batch(12).select(["t", "v"]))], "columns of its stream", "E088"),
+        ([StreamPiece("R", "0", 10, 20, batch(12).rename_columns(["t", "v", "x"]))], "columns of its stream", "E088"),
         ([StreamPiece("Q", "0", HORIZON_MIN, 20)], "there is no stream Q", "E076"),
         (
             [piece(HORIZON_MIN, 20, 5, origin="new")],

@@ -25,7 +25,7 @@ CHANGED = 200
 
 
 def test_after_a_reconnect_only_changes_are_sent(tmp_path: Path) -> None:
-    """Also when either broker is killed meanwhile."""
+    """Also when the importing broker is killed meanwhile."""
     with NetworkProcesses(tmp_path) as network, TcpProxy(network.port("buys")) as proxy:
         # Few messages that only advance horizons: they would count.
         buys = network.start("buys", EXPORTING, idle_ms=5_000, silence_ms=1_000)

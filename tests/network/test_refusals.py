@@ -83,8 +83,13 @@ def test_descriptions(tmp_path: Path) -> None:
         assert json.loads(DescriptionClient(known).fetch("buys", "Sums"))["history"]
         text = fetch_error(known, relation="Sumz")
         assert text.startswith("E021: buys: there is no view Sumz") and "Did you mean Sums?" in text
-        assert fetch_error(known, "buyz").startswith("E103: the settings have no broker buyz") and "Did you mean buys?"
+        assert fetch_error(known, "buyz").startswith("E100: the settings have no broker buyz") and "Did you mean buys?"
         assert "no address of buys" in fetch_error({"buys": NeighbourSettings()})
+        types = tmp_path / "types.json"
+        types.write_text('{"buys": {"Sums": {"format": 1}}}')
+        only_types = {"buys": NeighbourSettings(types=str(types))}
+        assert json.loads(DescriptionClient(only_types).fetch("buys", "Sums")) == {"format": 1}
+        assert "has no type of Sumz at buys" in fetch_error(only_types, relation="Sumz")
         text = fetch_error(neighbours(buys.url.replace("http", "https")))
         assert text.startswith("E103: buys cannot be reached at https://") and "there is no TLS" in text
         assert "write http:// in [brokers.buys] url" in text
@@ -162,10 +167,23 @@ def test_descriptions_need_a_token_and_a_grant(tmp_path: Path) -> None:
         assert json.loads(DescriptionClient(right).fetch("buys", "Sums"))["history"]
 
 
-def test_the_first_start_needs_the_neighbour_and_later_ones_do_not(tmp_path: Path) -> None:
-    brokers = neighbours(f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(SmileError, match="buys cannot be reached"):
-        InProcessBroker(tmp_path / "floor", IMPORTING, broker_name="floor", brokers=brokers)
+def test_the_first_start_waits_for_the_neighbour_and_later_ones_do_not(tmp_path: Path) -> None:
+    port = free_port()
+    brokers = neighbours(f"http://127.0.0.1:{port}")
+    with InProcessBroker(tmp_path / "floor", IMPORTING, broker_name="floor", brokers=brokers) as floor:
+        (entry,) = floor.broker.status()["waiting"]
+        assert (entry["relation"], entry["brokers"], entry["code"]) == ("Sums", ["buys"], "E103")
+        assert_goes_on(floor)
+        with floor.http() as client:
+            answer = client.get("/views/Large")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "E138")
+            answer = client.get("/exports/Large")
+            assert answer.json() == {"waiting": True, "sources": [["floor", "Large", "buys", "Sums"]]}
+        text = invoke_smile("status", "--url", floor.url).stdout
+        assert "for the description of Sums from buys: E103: buys cannot be reached" in text
+        with InProcessBroker(tmp_path / "buys0", EXPORTING, broker_name="buys", listen=f"127.0.0.1:{port}") as buys:
+            buys.publish("Bids", {"issue": "SUN", "shares": 20})
+            wait_until(lambda: "Large" in floor.broker.views and floor.rows("Large"), "it does not continue")
     with InProcessBroker(tmp_path / "buys", EXPORTING, broker_name="buys") as buys:
         brokers = neighbours(buys.url)
         with InProcessBroker(tmp_path / "floor2", IMPORTING, broker_name="floor", brokers=brokers) as floor:
@@ -232,17 +250,20 @@ def test_tokens_tls_and_grants_on_links(tmp_path: Path) -> None:
             assert_goes_on(floor)
 
 
-def test_callers_are_checked_like_all_clients(tmp_path: Path) -> None:
+def test_callers_are_checked_like_all_clients(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with InProcessBroker(tmp_path, EXPORTING, broker_name="buys", auth=True) as buys:
         with pytest.raises(InvalidStatus) as refusal, buys.websocket(path="/link"):
             pass
         assert refusal.value.response.status_code == 401
         token = buys.accounts().add_token("floor")
-        with pytest.raises(InvalidStatus) as refusal, buys.websocket(token, "/link", origin="https://evil.example"):
-            pass
-        assert refusal.value.response.status_code == 403
+        refused = buys.websocket(token, "/link", origin="https://evil.example")
+        with pytest.raises(ConnectionClosed) as closed, refused:
+            refused.receive()
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
         with buys.http(token) as client:
             assert client.get("/link").status_code == 426
+    # A neighbour with a wrong token calls again and again.
+    assert [record.message for record in caplog.records if record.name.startswith("uvicorn")] == []
 
 
 # ── nonsense ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -272,7 +293,7 @@ def hello(version: int = VERSION, broker: str = "buys") -> bytes:
         ([os.urandom(2**20)], "E120", "not a message of a link"),
         ([hello(), b"\0\0\0\x02{}"], "E120", "wrong message"),
         (["text"], "E120", "sent text"),
-        ([hello(VERSION + 7)], "E122", "knows versions 8 to 8 of the link protocol"),
+        ([hello(VERSION + 7)], "E122", f"knows versions {VERSION + 7} to {VERSION + 7} of the link protocol"),
         ([hello(broker="sells")], "E126", "buys was called, but sells has answered"),
         ([hello(broker="floor")], "E126", "both brokers of the link are named floor"),
         ([hello(), hello(broker="sells")], "E120", "now calls itself sells"),

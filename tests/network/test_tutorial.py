@@ -23,7 +23,8 @@ def test_two_brokers(tmp_path: Path) -> None:
     text = TEXT.replace("7400", str(free_port())).replace("7500", str(free_port()))
     for name, body in re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         (tmp_path / name).write_text(body)
-    commands = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    tutorial = text.partition("\n## Concepts")[0]
+    commands = re.findall(r"^```sh\n(.*?)^```$", tutorial, re.MULTILINE | re.DOTALL)
     serve_desk, serve_office, subscribe, publish, status = commands
     env = clean_environment()
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
@@ -43,10 +44,12 @@ def test_two_brokers(tmp_path: Path) -> None:
         return [message["row"]["total"] for message in messages if message["key"] == {"issue": "IBM"}]
 
     with ExitStack() as stack:
+        # In any order: office waits for desk.
+        stack.enter_context(terminal(serve_office, tmp_path, env, "office"))
+        wait_for(tmp_path / "office", "waiting for the description of Totals from desk: desk cannot be reached")
         desk = stack.enter_context(terminal(serve_desk, tmp_path, env, "desk"))
         wait_for(tmp_path / "desk", "listening on")
-        stack.enter_context(terminal(serve_office, tmp_path, env, "office"))
-        wait_for(tmp_path / "office", "listening on")
+        wait_for(tmp_path / "office", "ready")
         stack.enter_context(terminal(subscribe, tmp_path, env, "subscriber"))
         wait_for(tmp_path / "subscriber", '"progress"')
         run(publish)

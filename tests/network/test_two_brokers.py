@@ -1,6 +1,7 @@
 """Two brokers as processes, with a link between them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,16 +62,68 @@ def test_imports_are_added_to_a_running_broker(tmp_path: Path) -> None:
         assert f"{program}:1:1: error E021: buys: there is no view Sumz" in refused.stderr
 
 
+def test_the_graph_has_the_state_of_links(tmp_path: Path) -> None:
+    with NetworkProcesses(tmp_path) as network:
+        buys = network.start_here("buys", EXPORTING)
+        floor = network.start_here("floor", IMPORTING, {"buys": [network.url("buys")]})
+        wait_for_import(floor, "Sums")
+
+        def show_link() -> dict[str, Any]:
+            with floor.http() as http:
+                nodes = http.get("/program/graph").json()["nodes"]
+            (link,) = [node for node in nodes if node["kind"] == "link"]
+            return dict(link)
+
+        def measure() -> bool:
+            buys.publish("Bids", {"issue": "IBM", "shares": 7})
+            link = show_link()
+            return bool(link["rate"]) and link["lag_s"] is not None
+
+        wait_until(measure, "the link has no rate and no lag")
+        link = show_link()
+        assert (link["name"], link["state"], link["problem"]) == ("buys", "up", None)
+        assert isinstance(buys, InProcessBroker)
+        buys.stop()
+        wait_until(lambda: show_link()["state"] == "down" and bool(show_link()["problem"]), "the link is not down")
+        assert show_link()["rate"] is None
+
+
+def test_a_type_that_has_changed_is_accepted_by_applying_the_same_program(tmp_path: Path) -> None:
+    with NetworkProcesses(tmp_path) as network:
+        buys = network.start_here("buys", EXPORTING)
+        floor = network.start_here("floor", IMPORTING, {"buys": [network.url("buys")]})
+        buys.publish("Bids", {"issue": "IBM", "shares": 7}, {"issue": "IBM", "shares": 5})
+        wait_for_rows(floor, "Large", {"IBM": 12})
+        exporting, importing = tmp_path / "buys.smile", tmp_path / "floor.smile"
+        exporting.write_text(EXPORTING.replace("SUM(shares)", "SUM(2 * shares)"))
+        assert invoke_smile("apply", "--yes", str(exporting), "--url", buys.url).exit_code == 0
+        refused = wait_for_import(floor, "Sums", "refused")
+        assert refused["problem"]["code"] == "E124"
+        wait_for_rows(floor, "Large", {"IBM": 12})
+        importing.write_text(IMPORTING)
+        applied = invoke_smile("apply", "--yes", str(importing), "--url", floor.url)
+        assert (applied.exit_code, applied.stderr) == (0, "smile: applied\n")
+        effects = {line.strip() for line in applied.stdout.splitlines()}
+        assert "~ import Sums: changed at the broker that it comes from: begins anew" in effects
+        assert {"~ view Large: changed: computed anew; its subscriptions end", "view Counts: unchanged"} <= effects
+        wait_for_rows(floor, "Large", {"IBM": 24})
+        wait_for_rows(floor, "Counts", {"IBM": 2})
+        again = invoke_smile("apply", str(importing), "--url", floor.url)
+        assert again.stdout == f"The broker runs this program already: {importing}\n"
+
+
 def test_the_exporting_broker_calls(tmp_path: Path) -> None:
-    """Either side may open the link: the importing one has no address of its neighbour after the first start."""
+    """Either side may open the link: the importing one has no address of its neighbour, only a file with its types."""
     with NetworkProcesses(tmp_path) as network:
         folder, url = tmp_path / "floor", f"http://127.0.0.1:{network.port('floor')}"
         buys = network.start_here("buys", EXPORTING, {"floor": [url]})
         buys.publish("Bids", {"issue": "SUN", "shares": 20})
-        neighbour = {"buys": NeighbourSettings(url=(buys.url,))}
-        InProcessBroker(folder, IMPORTING, broker_name="floor", brokers=neighbour).stop()
+        program, types = tmp_path / "exporting.smile", tmp_path / "types.json"
+        program.write_text(EXPORTING)
+        types.write_text(invoke_smile("explain", str(program), "--as", "exports", "--broker", "buys").stdout)
+        neighbour = {"buys": NeighbourSettings(types=str(types))}
         listen = f"127.0.0.1:{network.port('floor')}"
-        with InProcessBroker(folder, None, broker_name="floor", listen=listen) as floor:
+        with InProcessBroker(folder, IMPORTING, broker_name="floor", listen=listen, brokers=neighbour) as floor:
             wait_for_rows(floor, "Large", {"SUN": 20})
             (link,) = link_status(floor, "buys")
             assert not link["called"] and link["address"] is None

@@ -1,17 +1,28 @@
 """Links between simulated brokers. One side calls the other again and again, as the transport does; messages are lost,
 repeated, reordered and delayed on their way, also above TCP."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from smile.algebra import mmpl
+from smile.broker.network.imported_relation import ImportedRelation
 from smile.errors import SmileError, error
 from smile.links.link import Link
-from smile.links.messages import AnyMessage, EventsMessage, Hello, RowsMessage, decode_message, encode_message
+from smile.links.messages import (
+    ROUTING_VERSION,
+    VERSION,
+    AnyMessage,
+    EventsMessage,
+    Hello,
+    OpenImport,
+    RowsMessage,
+    decode_message,
+    encode_message,
+)
 from smile.links.redial import Redial
-from tests.simulation.checks import check_message
 from tests.simulation.scenario import LINK_FAULTS, MESSAGE_FAULTS, Fault, FaultKind
 from tests.simulation.scheduler import Alarm
 from tests.simulation.world import World, message_text
@@ -49,13 +60,12 @@ class SimulatedLink:
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is one connection, both sides know each other, and all imports are open."""
+        """Whether there is one connection, both sides know each other, and all imports are open that can be."""
+        if any(broker.is_dead for broker in self.brokers):
+            return True
         ends = [end for cable in self.cables for end in cable.ends]
-        imports = [imported for end in ends for imported in end.state._imports.values()]
-        return (
-            len(ends) == 2
-            and all(end.is_open and end.state.neighbour is not None for end in ends)
-            and all(imported.figures.state == "live" for imported in imports)
+        return len(ends) == 2 and all(
+            end.is_open and end.state.neighbour is not None and end.broker.has_open_imports(end.state) for end in ends
         )
 
     def is_blocked(self, side: int) -> bool:
@@ -130,11 +140,18 @@ class CableEnd:
         self.alarm = Alarm(self.world.scheduler, f"{cable.name} {side}", self.service)
         expected = neighbour.name if side == 0 else None
         self.state: Link = self.broker.broker.network.connect(expected, neighbour.name, self.world.now, self._wake)
+        self._version = VERSION
+        for fault in self.world.faults_at(FaultKind.OLD_VERSION, self.broker.number):
+            self._version = fault.old_version
+        if self._version < ROUTING_VERSION:
+            self.state._routing = None
         self._random = self.world.random("cable", cable.name, side)
         self._queued_bytes = 0
         self._last_arrival = 0.0
         self._sent_ticks: dict[tuple[int, str], int] = {}
         """The end of the last range of each import and origin."""
+        self.opened: dict[int, mmpl.ImportDef] = {}
+        """What this end has asked for, by its numbers. After a restart a broker numbers its imports anew."""
 
     @property
     def other(self) -> "CableEnd":
@@ -195,8 +212,8 @@ class CableEnd:
 
     def _send(self, packet: bytes) -> None:
         message, body = decode_message(packet)
-        if isinstance(message, Hello) and self.world.faults_at(FaultKind.OLD_VERSION, self.broker.number):
-            message = replace(message, version=0, version_min=0)
+        if isinstance(message, Hello) and self._version != message.version:
+            message = replace(message, version=self._version, version_min=min(self._version, message.version_min))
             packet = encode_message(message)
         self._observe(message, body, packet)
         link, is_lost, copies, is_ordered, delay_s = self.cable.link, False, 1, True, 0.0
@@ -240,11 +257,17 @@ class CableEnd:
             if message.lo < self._sent_ticks.get((message.id, message.origin), message.lo):
                 world.figures.repeated_bytes += len(packet)
             self._sent_ticks[message.id, message.origin] = message.hi
-        check_message(world, self, message, body)
+        elif isinstance(message, OpenImport) and (relation := self._relations.get(message.id)) is not None:
+            self.opened[message.id] = relation.import_
+        self.broker.check_message(self, message, body)
         state = self._state_of(message)
         for fault in world.active:
             if self._is_concerned(fault):
                 world.combinations[fault.kind.value, tag, state] += 1
+
+    @property
+    def _relations(self) -> Mapping[int, ImportedRelation]:
+        return self.broker.broker.network._relations
 
     def _is_concerned(self, fault: Fault) -> bool:
         if fault.kind in LINK_FAULTS:

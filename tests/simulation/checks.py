@@ -7,8 +7,10 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
-from smile.horizons import HORIZON_MIN
+from smile.broker.network.view_cursor import from_link_horizons
+from smile.horizons import HORIZON_MIN, origin_name
 from smile.links.messages import Acknowledge, AnyMessage, Curious, EventsMessage, RowsMessage
+from smile.log.storage.pieces import StreamPiece
 from tests.simulation.programs import base_streams
 from tests.simulation.world import World
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 def check_message(world: World, sender: "CableEnd", message: AnyMessage, body: bytes) -> None:
     match message:
         case EventsMessage() | RowsMessage():
-            import_ = _import_of(sender.neighbour, message.id)
+            import_ = sender.other.opened.get(message.id)
             if import_ is None:
                 return
             if not sender.broker.access.can_import(sender.neighbour.name, import_.relation):
@@ -31,7 +33,7 @@ def check_message(world: World, sender: "CableEnd", message: AnyMessage, body: b
             else:
                 _check_horizons(world, sender, import_, message)
         case Curious():
-            _check_question(world, sender.broker, message)
+            check_question(world, sender.broker, message)
         case Acknowledge():
             _check_acknowledgement(world, sender.broker, message)
         case _:
@@ -56,29 +58,33 @@ def _check_events(
         world.complain(f"{sender.broker.name} sends events of {import_.relation}, which is a view")
         return
     base = _bases(import_)[stream.name]
+    piece = StreamPiece(stream.name, message.origin, message.lo, message.hi)
     ticks: list[int] = []
     if body:
         ticks = pa.ipc.read_record_batch(pa.py_buffer(body), stream_schema(stream)).column(0).to_pylist()
-    expected = sorted(t for t in world.truth.selected(stream, base) if message.lo < t <= message.hi)
+    expected = world.truth.ticks(stream, base, piece)
     who = f"{sender.broker.name}, to {sender.neighbour.name}: "
     if ticks != expected:
         world.complain(f"{who}{base} from {message.lo} to {message.hi} has {ticks} instead of {expected}")
-    world.complain_all(world.truth.announce(base, message.hi, sender.broker.name), who)
+    world.complain_all(world.truth.announce(base, message.origin, message.hi, sender.broker.name), who)
 
 
 def _check_horizons(world: World, sender: "CableEnd", import_: mmpl.ImportDef, message: RowsMessage) -> None:
     bases = _bases(import_)
-    for stream, ticks in (message.horizons or {}).items():
-        for tick in ticks.values():
-            base = bases[import_.horizon_name(stream)]
-            world.complain_all(world.truth.announce(base, tick, sender.broker.name))
+    named = from_link_horizons(message.horizons or {}, import_.many_origins)
+    for stream in message.horizons or {}:
+        base = bases[import_.horizon_name(stream)]
+        world.complain_all(world.truth.announce_all(base, stream, named, f"{sender.broker.name}, in a frame,"))
 
 
-def _check_question(world: World, importer: "SimulatedBroker", message: Curious) -> None:
-    """What is asked for is not in the log. A finished origin is named too: otherwise all of it would be sent."""
+def check_question(world: World, importer: "SimulatedBroker", message: Curious) -> None:
+    """What is asked for is not in the log. A finished origin is named too: otherwise all of it would be sent. What
+    another broker has asked for was removed from the log."""
     relation = importer.broker.network._relations.get(message.id)
     for origin, lo, hi in message.ranges:
         known = HORIZON_MIN if relation is None else relation.cache.horizons.get(origin, HORIZON_MIN)
+        if relation is not None and message.is_passed_on:
+            known = _first_kept(importer, relation.log_stream, origin, lo)
         if lo < known or hi < lo:
             world.complain(f"{importer.name} asks for ticks above {lo} up to {hi}, and has everything up to {known}")
 
@@ -88,9 +94,22 @@ def _check_acknowledgement(world: World, importer: "SimulatedBroker", message: A
     import_ = _import_of(importer, message.id)
     if import_ is None:
         return
-    safe = importer.hard_horizons if importer.broker.views else importer.broker.log.newest().stream_horizons()
+    log_horizons = importer.broker.log.newest().named_horizons()
+    safe = importer.hard_horizons if importer.broker.views else log_horizons
     for stream, ticks in message.horizons.items():
         name = import_.stream.name if import_.stream is not None else import_.horizon_name(stream)
-        if max(ticks.values(), default=HORIZON_MIN) > safe.get(name, HORIZON_MIN):
-            who = f"{importer.name} acknowledges {import_.name}"
-            world.complain(f"{who} up to {dict(ticks)}, but has only {safe.get(name)} safely")
+        has_many = world.truth.streams[_bases(import_)[name]].has_many_origins
+        for origin, tick in ticks.items():
+            known = safe.get(origin_name(name, origin) if has_many else name, HORIZON_MIN)
+            if tick > known:
+                who = f"{importer.name} acknowledges {import_.name}"
+                world.complain(f"{who} up to {dict(ticks)}, but has only {known} safely")
+            for subscriber in world.durable_subscribers if import_.stream is not None else ():
+                if needed := subscriber.needs(importer, name, origin, tick):
+                    world.complain(f"{importer.name} acknowledges {import_.name}, but a subscriber needs {needed}")
+
+
+def _first_kept(importer: "SimulatedBroker", stream: str, origin: str, lo: int) -> int:
+    """HORIZON_MIN if what follows a tick was removed from the log."""
+    is_removed = lo < importer.broker.log.truncated_ticks(stream).get(origin, HORIZON_MIN)
+    return HORIZON_MIN if is_removed else importer.broker.log.stream_horizons(stream).get(origin, HORIZON_MIN)

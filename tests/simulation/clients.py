@@ -36,6 +36,9 @@ class SimulatedPublisher:
         self.streams = [stream.name for stream in broker.program.streams]
         self.acknowledged: dict[str, dict[int, tuple[Value, ...]]] = {stream: {} for stream in self.streams}
         """The values of each event by its tick, as the broker has answered."""
+        self._given_up: list[PlannedPublication] = []
+        """What the broker has refused because it is no origin of the stream any more. A commit may have it all the
+        same, if the broker was killed before it answered."""
         self._next, self._sequence = 0, 0
         self._future: Future[PublishResult] | None = None
         self._random = world.random("publisher", broker.number)
@@ -44,6 +47,11 @@ class SimulatedPublisher:
     @property
     def is_done(self) -> bool:
         return self._next == len(self._publications)
+
+    @property
+    def unanswered(self) -> Sequence[PlannedPublication]:
+        """What was not acknowledged, but may be in the log."""
+        return [*self._given_up, *self._publications[self._next : self._next + 1]]
 
     def wake(self) -> None:
         self._alarm.set(self._world.now)
@@ -74,6 +82,9 @@ class SimulatedPublisher:
             return
         self._future = None
         problem = future.exception()
+        if isinstance(problem, SmileError) and problem.diagnostics[0].code == "E135":
+            self._refused_as_origin(planned)
+            return
         if problem is not None:
             self._world.complain(f"{self._broker.name} refuses {planned}: {problem}")
             return
@@ -81,6 +92,21 @@ class SimulatedPublisher:
             self._acknowledge(planned, future.result().ticks)
         self._next += 1
         self._alarm.set(self._world.now)
+
+    def _refused_as_origin(self, planned: PlannedPublication) -> None:
+        """The broker has not joined yet, or has left. It may join while its home is there."""
+        home, published = self._world.scenario.streams[planned.stream][0], self._world.truth.streams[planned.stream]
+        ends = [member.end for member in published.members.values() if member.broker == self._broker.name]
+        has_left = any(end is not None for end in ends)
+        can_join = not published.is_closed and home not in self._world.dead
+        if has_left or not can_join:
+            self._give_up(planned)
+        self._alarm.set(self._world.now + 0.5)
+
+    def _give_up(self, planned: PlannedPublication) -> None:
+        self._given_up.append(planned)
+        self._next += 1
+        self._sequence += len(planned.rows)
 
     def _acknowledge(self, planned: PlannedPublication, ticks: Sequence[int]) -> None:
         definition = self._world.truth.streams[planned.stream].definition
@@ -180,8 +206,8 @@ class SimulatedSubscriber:
         program, text = self._broker.view_program(self.view)
         for name, base in base_streams(program).items():
             who = f"{self._name}: {name}"
-            self._world.complain_all(self._world.truth.announce(base, self._progress.get(name, HORIZON_MIN), who))
-        expected = self._world.truth.snapshot(program, text, self._progress)[self.view]
+            self._world.complain_all(self._world.truth.announce_all(base, name, self._progress, who))
+        expected = self._world.truth.snapshot(program, text, self.view, self._progress)
         for key in sorted(expected.keys() | self.rows.keys()):
             shown = without_steps(self.rows[key]) if key in self.rows else None
             if shown != expected.get(key) and not _is_less_final(shown, expected.get(key)):
@@ -192,6 +218,20 @@ class SimulatedSubscriber:
             if (message["final"] or message.get("stays")) and str(message["key"]) not in self.rows:
                 self._world.complain(f"{self._name}: a row that was to stay is gone: {message}")
                 return
+
+    def find_early_finality(self, upstream: "SimulatedSubscriber", has_condition: bool) -> list[str]:
+        """Rows that are final here, but not at the broker that they come from, or are others there. That one has come
+        at least as far. The condition of an import may hide rows for good that are shown there."""
+        final = [m for m in self._knowledge.last.values() if m["final"]]
+        problems = list[str]()
+        for message in final:
+            other = upstream.rows.get(str(message["key"]))
+            if message.get("deleted"):
+                if other is not None and not has_condition:
+                    problems.append(f"a row is hidden for good, and shown upstream: {message}")
+            elif other is None or {**without_steps(other), "view": self.view} != without_steps(message):
+                problems.append(f"a row is final that is not final upstream: {message}, there {other}")
+        return problems
 
 
 def _is_less_final(shown: Json | None, expected: Json | None) -> bool:

@@ -1,7 +1,8 @@
 """The disk of a simulated broker: a directory, and what of it would survive a loss of power.
 
 A broker that is killed keeps everything that it has written. A loss of power takes what was not flushed: files of state
-vanish or are torn, and the end of the log that no commit has confirmed yet is cut at any byte.
+vanish or are torn, and the ends of the log and of the positions of subscriptions that no commit has confirmed yet are cut
+at any byte.
 """
 
 import os
@@ -32,11 +33,14 @@ def recorded_flushes() -> Iterator[None]:
         _flushed_bytes.clear()
 
 
+_DATABASES = ("log", "subscriptions.db")
+
+
 class SimulatedDisk:
     def __init__(self, folder: Path) -> None:
         self._folder, self._number = folder, 0
         self.path.mkdir(parents=True)
-        self._safe_log_bytes = 0
+        self._safe_bytes = dict.fromkeys(_DATABASES, 0)
 
     @property
     def path(self) -> Path:
@@ -44,17 +48,20 @@ class SimulatedDisk:
         return self._folder / str(self._number)
 
     def note_commit(self) -> None:
-        """A commit of the log is complete, and so it is on the disk."""
-        self._safe_log_bytes = self._wal_bytes()
+        """A commit of a database is complete, and so it is on the disk; and so are all before it."""
+        self._safe_bytes = {name: _size(self._wal(name)) for name in _DATABASES}
+
+    def _wal(self, database: str) -> Path:
+        return self.path / f"{database}-wal"
 
     def crash(self, random: Random, loses_power: bool) -> None:
         """The broker is killed; with `loses_power`, the whole machine."""
         old_path = self.path
         self._number += 1
-        shutil.copytree(old_path, self.path, ignore=shutil.ignore_patterns("lock", "log-shm"))
+        shutil.copytree(old_path, self.path, ignore=shutil.ignore_patterns("lock", "*-shm"))
         if loses_power:
             self._lose_unflushed(old_path, random)
-            self._safe_log_bytes = self._wal_bytes()
+            self.note_commit()
         for path in self.path.rglob("*"):
             old_inode, status = (old_path / path.relative_to(self.path)).stat().st_ino, path.stat()
             if loses_power or old_inode in _flushed_bytes:
@@ -65,7 +72,7 @@ class SimulatedDisk:
         old_path = self.path
         self._number += 1
         self.path.mkdir()
-        self._safe_log_bytes = 0
+        self._safe_bytes = dict.fromkeys(_DATABASES, 0)
         if keeps_metadata:
             for path in old_path.glob("*.json"):
                 shutil.copy(path, self.path)
@@ -80,11 +87,12 @@ class SimulatedDisk:
                 path.unlink()
             elif fate < 0.8 and (size := path.stat().st_size):
                 os.truncate(path, random.randrange(size))
-        wal, old_wal, size = self.path / "log-wal", old_path / "log-wal", self._wal_bytes()
-        if wal.exists():
-            safe_bytes = max(self._safe_log_bytes, _flushed_bytes.get(old_wal.stat().st_ino, 0))
-            os.truncate(wal, random.randint(min(safe_bytes, size), size))
+        for database in _DATABASES:
+            wal, old_wal = self._wal(database), old_path / f"{database}-wal"
+            if (size := _size(wal)) > 0:
+                safe_bytes = max(self._safe_bytes[database], _flushed_bytes.get(old_wal.stat().st_ino, 0))
+                os.truncate(wal, random.randint(min(safe_bytes, size), size))
 
-    def _wal_bytes(self) -> int:
-        wal = self.path / "log-wal"
-        return wal.stat().st_size if wal.exists() else 0
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,23 +1,36 @@
 """Bugs that the simulator must find. Each one is planted into the product for a run."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import pytest
 
+from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.network.imported_relation import ImportedRelation
 from smile.broker.network.network import Network
+from smile.broker.network.range_relay import RangeRelay
 from smile.broker.network.stream_source import LoggedStreamSource
 from smile.broker.network.view_cursor import ExportCursor, to_link_horizons
 from smile.broker.publishing.published_events import PublishedEvents
 from smile.broker.publishing.publisher import Publisher
+from smile.broker.subscriptions import event_positions
+from smile.broker.subscriptions.durable_subscriptions import DurableSubscriptions
+from smile.broker.subscriptions.event_subscription import EventSubscription
+from smile.broker.subscriptions.position_store import PositionStore
 from smile.broker.views.view import View
+from smile.horizons import HORIZON_MIN
 from smile.links.curiosity import Curiosity
 from smile.links.exports import EventsRange, StreamExport, ViewExport
 from smile.links.imports import StreamImport, ViewImport
 from smile.links.link import Link
 from smile.links.send_window import SendWindow
+from smile.log.membership import START_MIN, StreamMembership
 from tests.engine.test_imports import horizons_of_two_imports_are_mixed
 
 Patch = pytest.MonkeyPatch
@@ -139,7 +152,7 @@ def export_continues_from_an_earlier_progress(patch: Patch) -> None:
 
 
 def window_never_opens_again(patch: Patch) -> None:
-    patch.setattr(SendWindow, "received", lambda *_: None)
+    patch.setattr(SendWindow, "stored", lambda *_: None)
 
 
 def greeting_is_never_repeated(patch: Patch) -> None:
@@ -150,6 +163,117 @@ def greeting_is_never_repeated(patch: Patch) -> None:
         link._greet_at = now + 1e9
 
     patch.setattr(Link, "_greet", greet_once)
+
+
+# ── streams with many origins ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def join_is_forgotten_by_an_intermediate_broker(patch: Patch) -> None:
+    """A broker that passes a stream on sends only the first membership that it has heard of."""
+    read, first = LoggedStreamSource.horizons, WeakKeyDictionary[Any, tuple[int, bytes]]()
+
+    def read_with_first_members(source: LoggedStreamSource) -> Mapping[str, int]:
+        horizons = read(source)
+        if source._relay is not None and source._members[0]:
+            source._members = first.setdefault(source._relay, source._members)
+        return horizons
+
+    patch.setattr(LoggedStreamSource, "horizons", read_with_first_members)
+
+
+def origin_starts_below_an_announced_horizon(patch: Patch) -> None:
+    joined = StreamMembership.joined
+
+    def join_early(membership: StreamMembership, broker: str, log: str, start: int) -> StreamMembership:
+        return joined(membership, broker, log, max(START_MIN, start - 2_000_000 * TICKS_PER_MICROSECOND))
+
+    patch.setattr(StreamMembership, "joined", join_early)
+
+
+def fence_does_not_end_an_origin(patch: Patch) -> None:
+    """Importing brokers wait for an origin that was fenced."""
+    patch.setattr(StreamMembership, "completed", lambda _membership, piece: piece)
+
+
+def rows_wait_for_the_least_origin(patch: Patch) -> None:
+    """Nothing is sent of an origin that is ahead of another one."""
+    read = LoggedStreamSource.horizons
+
+    def least(source: LoggedStreamSource) -> Mapping[str, int]:
+        horizons = read(source)
+        return dict.fromkeys(horizons, min(horizons.values(), default=HORIZON_MIN))
+
+    patch.setattr(LoggedStreamSource, "horizons", least)
+
+
+# ── durable subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def acknowledgement_is_stored_too_early(patch: Patch) -> None:
+    """What was delivered counts as acknowledged."""
+    patch.setattr(EventSubscription, "position", property(lambda subscription: dict(subscription._read)))
+
+
+def acknowledgement_is_answered_before_it_is_stored(patch: Patch) -> None:
+    """Only every other change of positions is stored at once."""
+    submit, counts = PositionStore._submit, Counter[int]()
+
+    def answer_first(store: PositionStore, change: Any) -> Any:
+        counts[id(store)] += 1
+        if counts[id(store)] % 2:
+            return submit(store, change)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    patch.setattr(PositionStore, "_submit", answer_first)
+
+
+def position_does_not_hold_the_log(patch: Patch) -> None:
+    patch.setattr(DurableSubscriptions, "needed_horizons", lambda *_: {})
+
+
+def token_of_another_broker_is_ignored(patch: Patch) -> None:
+    """Only what the broker has stored itself counts."""
+    find = event_positions.find_position
+
+    def without_token(log: Any, request: Any, *arguments: Any) -> Any:
+        return find(log, replace(request, resume=None), *arguments)
+
+    patch.setattr("smile.broker.subscriptions.durable_subscriptions.find_position", without_token)
+
+
+def events_that_do_not_fit_into_a_frame_are_lost(patch: Patch) -> None:
+    """The position after a frame includes events that were left out."""
+    scan = EventSubscription._scan
+
+    def skip(subscription: EventSubscription, start: Any, rows_max: int) -> Any:
+        step = scan(subscription, start, 10**9)
+        if step is None or step[0] is None:
+            return step
+        rows, ticks, origins, end = step
+        assert rows is not None
+        return rows.take(np.arange(min(rows_max, len(ticks)))), ticks[:rows_max], origins[:rows_max], end
+
+    patch.setattr(EventSubscription, "_scan", skip)
+
+
+# ── several imports, several links ──────────────────────────────────────────────────────────────────────────────────
+
+
+def one_of_two_imports_acknowledges_for_both(patch: Patch) -> None:
+    """A stream is imported under two names, and what one of them has is removed from the log."""
+
+    def own_only(network: Network, import_id: int) -> Any:
+        relation = network._relations.get(import_id)
+        return {} if relation is None else network._safe_horizons(relation)
+
+    patch.setattr(Network, "_acknowledged", own_only)
+
+
+def question_is_dropped_by_an_intermediate_broker(patch: Patch) -> None:
+    """What was removed from its log is not asked for upstream."""
+    patch.setattr(RangeRelay, "questions", lambda *_: [])
 
 
 BUGS: list[Callable[[Patch], None]] = [
@@ -170,4 +294,15 @@ BUGS: list[Callable[[Patch], None]] = [
     export_continues_from_an_earlier_progress,
     window_never_opens_again,
     greeting_is_never_repeated,
+    join_is_forgotten_by_an_intermediate_broker,
+    origin_starts_below_an_announced_horizon,
+    fence_does_not_end_an_origin,
+    rows_wait_for_the_least_origin,
+    acknowledgement_is_stored_too_early,
+    acknowledgement_is_answered_before_it_is_stored,
+    position_does_not_hold_the_log,
+    token_of_another_broker_is_ignored,
+    events_that_do_not_fit_into_a_frame_are_lost,
+    one_of_two_imports_acknowledges_for_both,
+    question_is_dropped_by_an_intermediate_broker,
 ]

@@ -19,11 +19,13 @@ from tests.reference.histories import names_read
 @dataclass(frozen=True)
 class Topology:
     """`parents` has for each broker those that it imports from. The brokers without parents have the streams. `links`
-    are pairs of brokers; there may be several between two."""
+    are pairs of brokers; there may be several between two. `hosts` publish to streams with many origins; the first one
+    is the home of these."""
 
     name: str
     parents: tuple[tuple[int, ...], ...]
     links: tuple[tuple[int, int], ...]
+    hosts: tuple[int, ...] = ()
 
     @property
     def homes(self) -> tuple[int, ...]:
@@ -41,12 +43,32 @@ TOPOLOGIES = (
     Topology("star", ((), (), (0, 1)), ((0, 2), (1, 2))),
     Topology("tree", ((), (0,), (0,)), ((0, 1), (0, 2))),
     Topology("diamond", ((), (0,), (0,), (1, 2)), ((0, 1), (0, 2), (1, 3), (2, 3))),
-    Topology("ring", ((), (0,), (0, 1)), ((0, 1), (1, 2), (2, 0))),
+    Topology("ring", ((), (0,), (0, 1)), ((0, 1), (1, 2), (2, 0)), (0, 1)),
+    Topology("two hosts", ((), (), (0, 1)), ((0, 1), (0, 2), (1, 2)), (0, 1)),
+    Topology("three hosts", ((), (), (), (0, 1, 2)), ((0, 1), (0, 2), (0, 3), (1, 3), (2, 3)), (0, 1, 2)),
+    Topology("hosts and relay", ((), (), (0, 1), (2,)), ((0, 1), (0, 2), (1, 2), (2, 3)), (0, 1)),
+    Topology(
+        "hosts and two relays",
+        ((), (), (0, 1), (0, 1), (2, 3)),
+        ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 4), (3, 4)),
+        (0, 1),
+    ),
 )
+
+TOPOLOGY_WEIGHTS = (2, 2, 2, 2, 2, 2, 3, 5, 2, 3, 1)
+"""How often each is drawn: large ones take long."""
+MANY_HOSTS = 0.8
+"""How many of the streams have many origins where there are several hosts, if they can."""
+REDUNDANT = 0.5
+"""How many imports of streams name all brokers that have them."""
 
 
 def broker_name(number: int) -> str:
     return f"b{number}"
+
+
+def broker_number(name: str) -> int:
+    return int(name.removeprefix("b"))
 
 
 @dataclass
@@ -64,6 +86,8 @@ class NetworkPrograms:
         self._drafts = [_BrokerDraft() for _ in topology.parents]
         self._place: dict[str, int] = {}
         """The broker of each stream and view."""
+        self._hosts: dict[str, tuple[int, ...]] = {}
+        """The hosts of streams that have several."""
 
     def draw(self, views_max: int) -> list[mmpl.Program]:
         """Raises an error if something cannot be imported."""
@@ -81,12 +105,21 @@ class NetworkPrograms:
         """The checks of B bind a column to the tick, so its events must have ticks of their publisher."""
         is_publisher_timed = stream.name == "B" or self.random.random() < self._publisher_timed
         home = self.random.choice(self.topology.homes)
-        self._drafts[home].streams.append(replace(stream, publisher_timed=is_publisher_timed))
+        can_have_many = not stream.unique and stream.name != "B" and self._publisher_timed < 1
+        if can_have_many and self.topology.hosts and self.random.random() < MANY_HOSTS:
+            home, *others = self._hosts[stream.name] = self.topology.hosts
+            stream = replace(stream, many_origins=True)
+            for host in others:
+                self._drafts[host].streams.append(replace(stream, home=broker_name(home)))
+        has_many = stream.many_origins and can_have_many
+        drawn = replace(stream, publisher_timed=is_publisher_timed and not has_many, many_origins=has_many)
+        self._drafts[home].streams.append(drawn)
         self._place[stream.name] = home
 
     def _add_view(self, view: mmpl.ViewDef, is_last: bool) -> None:
-        needed = {self._place[name] for name in names_read(view.body)}
-        places = [n for n in range(len(self._drafts)) if needed <= self.topology.above(n)]
+        """A view of a stream with several hosts is at one of them, or below all of them."""
+        read = names_read(view.body)
+        places = [n for n in range(len(self._drafts)) if all(self._can_read(n, name) for name in read)]
         if not places:
             raise error("E123", f"no broker can have {view.name}")
         # Views that others may read are near the streams, so that they are imported.
@@ -95,11 +128,20 @@ class NetworkPrograms:
         body = trees.rebuild_relation(view.body, lambda rel: self._redirect(rel, place))
         self._drafts[place].views.append(replace(view, body=body))
 
+    def _brokers_of(self, name: str) -> tuple[int, ...]:
+        """The brokers that have a relation without importing it."""
+        return self._hosts.get(name, (self._place[name],))
+
+    def _can_read(self, number: int, name: str) -> bool:
+        brokers = self._brokers_of(name)
+        return number in brokers or self.topology.above(number).issuperset(brokers)
+
     def _pass_on(self) -> None:
         """Brokers that would import no view import one, and those that would have nothing to do import a stream."""
         for number, draft in enumerate(self._drafts):
-            reachable = sorted(name for name, place in self._place.items() if place in self.topology.above(number))
-            away = [name for name in reachable if self._place[name] != number]
+            above = self.topology.above(number)
+            reachable = sorted(name for name in self._place if above.issuperset(self._brokers_of(name)))
+            away = [name for name in reachable if number not in self._brokers_of(name)]
             views = [name for name in away if name.startswith("V")]
             if views and not any(name in draft.imports for name in views) and self.random.random() < 0.8:
                 self._import(number, self.random.choice(views), None)
@@ -107,21 +149,32 @@ class NetworkPrograms:
                 self._import(number, self.random.choice(away), None)
 
     def _redirect(self, rel: mmpl.Rel, place: int) -> mmpl.Rel:
-        if not isinstance(rel, mmpl.RelationRef) or self._place[rel.name] == place:
+        if not isinstance(rel, mmpl.RelationRef) or place in self._brokers_of(rel.name):
             return rel
         alias = None if self.random.random() < 0.7 else f"{rel.name}_again"
         return mmpl.RelationRef(self._import(place, rel.name, alias))
 
     def _import(self, place: int, relation: str, alias: str | None) -> str:
-        """Imports a relation from a broker above, which imports it itself if it does not have it."""
+        """Imports a relation from a broker above, which imports it itself if it does not have it. A stream with several
+        hosts is imported from all of them, and a stream is sometimes imported from all brokers that pass it on."""
         name = alias or relation
         if name not in self._drafts[place].imports:
-            parents = [p for p in self.topology.parents[place] if self._place[relation] in self.topology.above(p)]
-            parent = self.random.choice(parents)
-            if self._place[relation] != parent:
-                self._import(parent, relation, None)
-            self._drafts[place].imports[name] = mmpl.ImportDef(name, broker_name(parent), relation)
+            brokers, parents = self._brokers_of(relation), self.topology.parents[place]
+            sources = [p for p in parents if p not in brokers and self.topology.above(p).issuperset(brokers)]
+            self.random.shuffle(sources)
+            if set(brokers) <= set(parents):
+                chosen = [*brokers, *(sources if self._is_redundant(relation) else ())]
+            else:
+                chosen = sources if self._is_redundant(relation) else sources[:1]
+            for source in chosen:
+                if source not in brokers:
+                    self._import(source, relation, None)
+            first, *others = map(broker_name, chosen)
+            self._drafts[place].imports[name] = mmpl.ImportDef(name, first, relation, other_brokers=tuple(others))
         return name
+
+    def _is_redundant(self, relation: str) -> bool:
+        return not relation.startswith("V") and self.random.random() < REDUNDANT
 
     def _build(self) -> list[mmpl.Program]:
         """Resolves the imports, the brokers above first, and draws their conditions."""
@@ -134,12 +187,16 @@ class NetworkPrograms:
         return programs
 
     def _resolve(self, import_: mmpl.ImportDef, programs: Sequence[mmpl.Program]) -> mmpl.ImportDef:
-        exporting = programs[int(import_.broker[1:])]
-        definition = read_definition(describe_export(exporting, import_.relation), import_.relation)
+        """Brokers that pass on only a part of a stream, with a condition, are left out: theirs is another stream."""
+        definition, *others = (self._definition(name, import_.relation, programs) for name in import_.brokers)
+        alike = tuple(b for b, d in zip(import_.other_brokers, others, strict=True) if d == definition)
         condition = draw_condition(self.random, definition, import_.relation, whole=0.85)
-        resolved = replace(import_, definition=definition, condition=condition)
+        resolved = replace(import_, definition=definition, condition=condition, other_brokers=alike)
         check_import(resolved)
         return resolved
+
+    def _definition(self, broker: str, relation: str, programs: Sequence[mmpl.Program]) -> mmpl.Program:
+        return read_definition(describe_export(programs[broker_number(broker)], relation), relation)
 
 
 def draw_programs(topology: Topology, random: Random, views_max: int, publisher_timed: float) -> list[mmpl.Program]:
@@ -173,4 +230,63 @@ def base_streams(program: mmpl.Program) -> dict[str, str]:
 
 def published_streams(programs: Sequence[mmpl.Program]) -> Mapping[str, tuple[int, mmpl.StreamDef]]:
     """The home and the definition of each published stream."""
-    return {s.name: (number, s) for number, program in enumerate(programs) for s in program.streams}
+    return {s.name: (n, s) for n, program in enumerate(programs) for s in program.streams if s.home is None}
+
+
+def hosts_of(programs: Sequence[mmpl.Program], stream: str) -> tuple[int, ...]:
+    """The brokers that publish to a stream."""
+    return tuple(n for n, program in enumerate(programs) if any(s.name == stream for s in program.streams))
+
+
+def own_streams_read(program: mmpl.Program) -> frozenset[str]:
+    """The streams with many origins that a broker publishes to, and that its views or its subscribers read."""
+    names = {name for view in program.views for name in names_read(view.body)} | {*program.subscriptions}
+    return frozenset(s.name for s in program.streams if s.many_origins and s.name in names)
+
+
+def reading_hosts(programs: Sequence[mmpl.Program], stream: str) -> frozenset[int]:
+    """Those hosts of a stream with many origins that receive the origins of the others: each that reads it or exports it
+    to a broker that is no host, and the home, which passes everything on, if any other one does."""
+    hosts, exporters = hosts_of(programs, stream), set[str]()
+    for program in programs:
+        exporters.update(name for i in program.imports if i.relation == stream for name in i.brokers)
+    readers = {n for n in hosts if stream in own_streams_read(programs[n]) or broker_name(n) in exporters}
+    homes = {n for n in hosts if any(s.name == stream and s.home is None for s in programs[n].streams)}
+    return frozenset(readers | homes if readers else ())
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which brokers' events others have in the end. Nothing comes from brokers that are dead."""
+
+    programs: Sequence[mmpl.Program]
+    dead: frozenset[int] = frozenset()
+
+    def of_program(self, number: int, program: mmpl.Program) -> dict[str, frozenset[int]]:
+        """For each stream of the history of a broker's program, as `reference.history` names them: the brokers whose
+        events it has."""
+        covered = {stream.name: frozenset({number}) for stream in program.streams}
+        for import_ in program.imports:
+            if import_.stream is not None:
+                covered[import_.stream.name] = self._of_import(import_)
+            else:
+                exporter = broker_number(import_.broker)
+                exported = self.of_program(exporter, import_.exporting_program)
+                is_dead = exporter in self.dead
+                covered |= {
+                    import_.horizon_name(s): frozenset() if is_dead else exported[s] for s in import_.base_streams
+                }
+        return covered
+
+    def _of_import(self, import_: mmpl.ImportDef) -> frozenset[int]:
+        """A dead broker counts if there are others: what it has had may have come over them."""
+        exporters = [broker_number(name) for name in import_.brokers]
+        if self.dead.issuperset(exporters):
+            return frozenset()
+        return frozenset[int]().union(*(self._of_stream(exporter, import_.relation) for exporter in exporters))
+
+    def _of_stream(self, number: int, stream: str) -> frozenset[int]:
+        for import_ in self.programs[number].imports:
+            if import_.name == stream:
+                return self._of_import(import_)
+        return frozenset({number})

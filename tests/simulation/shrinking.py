@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tests.simulation.programs import broker_name, program_text
+from tests.simulation.programs import broker_name
 from tests.simulation.scenario import Scenario
 from tests.simulation.simulation import Outcome, run_scenario
 
@@ -33,10 +33,10 @@ def shrink(outcome: Outcome, run: Callable[[Scenario], Outcome] = run_scenario) 
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     """Large parts are left out first."""
-    for faults in _parts_left_out(scenario.faults):
-        yield replace(scenario, faults=faults)
-    for publications in _parts_left_out(scenario.publications):
-        yield replace(scenario, publications=publications)
+    for name in scenario.parts:
+        for part in _parts_left_out(getattr(scenario, name)):
+            changed: dict[str, Any] = {name: part}
+            yield replace(scenario, **changed)
 
 
 def _parts_left_out(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
@@ -51,15 +51,12 @@ def report(outcome: Outcome) -> str:
     """What went wrong, in which network, after which faults and publications, and the last messages."""
     scenario = outcome.scenario
     lines = [*outcome.problems[:3], "", f"topology: {scenario.topology.name}, links {scenario.topology.links}"]
-    for number, program in enumerate(scenario.programs):
-        lines += [f"── {broker_name(number)}", program_text(program).strip()]
-    lines += ["── faults", *map(str, scenario.faults), "── publications"]
-    lines += [
-        f"{p.time:6.2f} s {p.stream} {f'silence to {p.silence_to}' if p.silence_to is not None else p.rows}"
-        for p in scenario.publications
-    ]
+    for number, text in enumerate(scenario.program_texts):
+        lines += [f"── {broker_name(number)}", text.strip()]
+    for name in scenario.parts:
+        lines += [f"── {name}", *map(str, getattr(scenario, name))]
     lines += ["── the last messages", *_trace_lines(outcome.trace), ""]
-    lines += [f"to repeat it: make simulate SEEDS={scenario.seed}"]
+    lines += [f"to repeat it: {scenario.command}"]
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ def logged_networks(folder: Path) -> Iterator[tuple[mmpl.Program, Path]]:
     """Brokers that have imported rows, and where their directories are. Their programs did not change."""
     for seed in count():
         scenario = draw_scenario(seed)
-        if scenario.truncates or any(f.kind is FaultKind.PROGRAM_CHANGED for f in scenario.faults):
+        if scenario.truncation != "none" or any(f.kind is FaultKind.PROGRAM_CHANGED for f in scenario.faults):
             continue
         directory = folder / str(seed)
         directory.mkdir()

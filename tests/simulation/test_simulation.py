@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.random_programs import SEED_ID, seeds
+from tests.simulation import simulation
 from tests.simulation.planted_bugs import (
     BUGS,
     Patch,
@@ -22,15 +23,16 @@ from tests.simulation.scenario import FaultKind, Scenario, draw_scenario
 from tests.simulation.shrinking import report, shrink
 from tests.simulation.simulation import Outcome, run_scenario
 
-SEEDS = 100
-"""They take about a minute on two cores; `make nightly` runs a thousand others."""
+SEEDS = 80
+"""All of them run in `make test`. They take about a minute on two cores; `make nightly` runs a thousand others."""
+FAULT_SEEDS = 200
 BUG_SEEDS = 500
 QUICK_BUGS = [acknowledgement_is_too_early, range_is_sent_too_far, what_was_asked_for_is_skipped]
 """Those that few seeds find."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(SEEDS), ids=SEED_ID)
+@pytest.mark.parametrize("seed", seeds(SEEDS) if "SMILE_SEEDS" in os.environ else range(SEEDS), ids=SEED_ID)
 def test_a_network_shows_what_is_true_and_in_the_end_all_of_it(seed: int) -> None:
     outcome = run_scenario(draw_scenario(seed))
     if outcome.problems:
@@ -63,6 +65,7 @@ def test_a_planted_bug_is_found(plant: Callable[[Patch], None]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_failure_is_shrunk_and_described() -> None:
     outcome = find_bug(what_was_asked_for_is_skipped, 30)
 
@@ -76,7 +79,7 @@ def test_a_failure_is_shrunk_and_described() -> None:
     assert len(small.scenario.faults) < len(outcome.scenario.faults)
     text = report(small)
     assert f"to repeat it: make simulate SEEDS={outcome.scenario.seed}" in text
-    assert "curious" in text
+    assert "the last messages" in text and "events n=" in text
 
 
 def digest_in_another_process(seed: int, hash_seed: int) -> str:
@@ -103,7 +106,10 @@ def test_a_seed_always_gives_the_same_run(seed: int) -> None:
 def test_two_schedules_of_one_history_end_alike(seed: int) -> None:
     """The ticks of all events are given, so nothing depends on clocks."""
     scenario = draw_scenario(seed, has_given_ticks=True)
-    scenario = replace(scenario, faults=tuple(f for f in scenario.faults if f.kind is not FaultKind.PROGRAM_CHANGED))
+    # What is published depends on the schedule if brokers are down, or origins end.
+    words = ("program changed", "origin", "killed", "commit", "unflushed", "torn", "cache", "late")
+    left_out = {kind for kind in FaultKind if any(word in kind.value for word in words)}
+    scenario = replace(scenario, faults=tuple(f for f in scenario.faults if f.kind not in left_out))
     first, second = (run_scenario(replace(scenario, schedule=schedule)) for schedule in (0, 1))
     assert not first.problems and not second.problems
     assert first.digest != second.digest or first.is_skipped
@@ -115,7 +121,7 @@ def test_two_schedules_of_one_history_end_alike(seed: int) -> None:
 def test_every_fault_meets_every_kind_of_message() -> None:
     met = {
         (fault, message)
-        for seed in range(2 * SEEDS)
+        for seed in range(FAULT_SEEDS)
         for fault, message, _ in run_scenario(draw_scenario(seed)).combinations
     }
     messages = ("hello", "open", "opened", "events", "rows", "curious", "received", "heartbeat")
@@ -123,7 +129,12 @@ def test_every_fault_meets_every_kind_of_message() -> None:
     assert not missing
 
 
-def test_little_costs_little() -> None:
-    """Where nothing happens, many simulated seconds pass in a real one."""
+def test_little_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing happens, a simulated second takes few steps."""
     scenario = replace(draw_scenario(1), faults=(), publications=(), idle_ms=60_000)
-    assert run_scenario(scenario).problems == []
+    short = run_scenario(scenario)
+    monkeypatch.setattr(simulation, "QUIET_S", simulation.QUIET_S + 30)
+    long = run_scenario(scenario)
+    assert not short.problems and not long.problems
+    steps = (long.events - short.events) / (long.simulated_s - short.simulated_s)
+    assert steps / len(scenario.programs) < 20

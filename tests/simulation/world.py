@@ -5,12 +5,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smile.links.messages import LinkMessage
 from tests.simulation.scenario import Fault, FaultKind, Scenario
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.truth import Truth
+
+if TYPE_CHECKING:
+    from tests.simulation.durable import DurableSubscriber
 
 Combination = tuple[str, str, str]
 """A fault, the kind of a message, and the state of its import or link."""
@@ -42,7 +45,13 @@ class World:
     active: list[Fault] = field(default_factory=list)
     combinations: Counter[Combination] = field(default_factory=Counter)
     figures: TrafficFigures = field(default_factory=TrafficFigures)
+    durable_subscribers: "list[DurableSubscriber]" = field(default_factory=list)
     is_repaired: bool = False
+    dead: set[int] = field(default_factory=set)
+    """Brokers that do not come back."""
+    stopped_streams: set[str] = field(default_factory=set)
+    """Streams of which a broker has events of an origin after the tick at which that was fenced: importing brokers
+    stop."""
 
     @property
     def now(self) -> float:

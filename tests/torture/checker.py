@@ -10,6 +10,7 @@ from itertools import pairwise
 from random import Random
 
 from smile.decoding.stream_schema import StreamSchema
+from smile.horizons import HORIZON_MIN
 from tests.engine.subscriber_knowledge import broken_by, unsafe
 from tests.torture.truth import Recorded, Tables, Truth, by_reference
 from tests.torture.witness import Horizons, Json, Name, Progress, Reset, Session, Table, Witness, key_of, name_of
@@ -19,6 +20,7 @@ MARKS_MAX = 150
 REFERENCE_MAX = 150
 """Events up to which the reference is asked too."""
 SHOWN_MAX = 8
+Mark = tuple[tuple[str, int], ...]
 
 
 def problems(witness: Witness, recorded: Recorded, random: Random) -> list[str]:
@@ -77,28 +79,41 @@ def _as_sent(row: Json, shape: StreamSchema) -> Json:
 
 def delivery_problems(witness: Witness, recorded: Recorded, random: Random) -> list[str]:
     problems = [problem for session in witness.sessions for problem in evolving(session)]
-    marks, problem = ordered(witness.sessions)
-    if problem:
-        return [*problems, problem]
-    chosen = drawn(witness.sessions, marks, random)
-    readers = [Reader(session) for session in witness.sessions]
-    truth = Truth(recorded)
-    for mark in chosen:
-        horizons = dict(mark)
-        if any(tick > recorded.horizons[stream] for stream, tick in mark):
-            continue  # the log does not have it: said already
-        tables = truth.at(horizons)
-        if recorded.count <= REFERENCE_MAX and mark == chosen[-1]:
-            problems += different("the engine", tables, by_reference(recorded, horizons))
-        for reader in readers:
-            problems += reader.compared(mark, tables)
-    end = truth.end()
+    for sessions in _by_streams(witness.sessions):
+        marks, problem = ordered(sessions)
+        if problem:
+            return [*problems, problem]
+        problems += mark_problems(sessions, marks, recorded, random)
+    end = Truth(recorded).end()
     for session in witness.sessions:
         problems += false_rows(session, end)
     return problems
 
 
-Mark = tuple[tuple[str, int], ...]
+def _by_streams(sessions: Sequence[Session]) -> list[list[Session]]:
+    """Those that received progress, by the streams that it names: progress of a view names what the view is made from."""
+    groups: dict[frozenset[str], list[Session]] = {}
+    for session in sessions:
+        named = {frozenset(entry.horizons) for entry in session.entries if isinstance(entry, Progress)}
+        for streams in named:
+            groups.setdefault(streams, []).append(session)
+    return list(groups.values())
+
+
+def mark_problems(sessions: Sequence[Session], marks: list[Mark], recorded: Recorded, random: Random) -> Iterator[str]:
+    """Compares what the sessions had at some progress that they received with the truth at these horizons."""
+    chosen = drawn(sessions, marks, random)
+    readers = [Reader(session) for session in sessions]
+    truth = Truth(recorded)
+    for mark in chosen:
+        if any(tick > recorded.horizons[stream] for stream, tick in mark):
+            continue  # the log does not have it: said already
+        horizons = {**dict.fromkeys(recorded.events, HORIZON_MIN), **dict(mark)}
+        tables = truth.at(horizons)
+        if recorded.count <= REFERENCE_MAX and mark == chosen[-1]:
+            yield from different("the engine", tables, by_reference(recorded, horizons))
+        for reader in readers:
+            yield from reader.compared(mark, tables)
 
 
 def mark_of(horizons: Horizons) -> Mark:
@@ -106,7 +121,8 @@ def mark_of(horizons: Horizons) -> Mark:
 
 
 def ordered(sessions: Sequence[Session]) -> tuple[list[Mark], str | None]:
-    """All progress that was received. Of any two, one is ahead of the other in every stream."""
+    """All progress that was received by views of the same streams. Of any two, one is ahead of the other in every
+    stream."""
     marks = sorted({mark_of(e.horizons) for s in sessions for e in s.entries if isinstance(e, Progress)}, key=_sum)
     for one, other in pairwise(marks):
         if len(one) != len(other) or any(a[0] != b[0] or a[1] > b[1] for a, b in zip(one, other, strict=True)):

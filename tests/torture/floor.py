@@ -26,7 +26,15 @@ CREATE VIEW Peaks AS SELECT host, COUNT(*) AS n, MAX(value) AS peak FROM Reading
 
 SUBSCRIBE Remaining, Totals, Seconds, Dearest, Peaks;
 """
-VIEWS: Final = ("Remaining", "Totals", "Seconds", "Dearest", "Peaks")
+STREAMS: Final[dict[str, frozenset[str]]] = {
+    "Remaining": frozenset(("Bids", "Matches")),
+    "Totals": frozenset(("Bids",)),
+    "Seconds": frozenset(("Bids",)),
+    "Dearest": frozenset(("Bids", "Matches")),
+    "Peaks": frozenset(("Readings",)),
+}
+"""What each view is made from: its progress names these."""
+VIEWS: Final = tuple(STREAMS)
 ISSUES: Final = tuple("ABCDE")
 HOSTS: Final = ("h1", "h2", "h3")
 FILTERS: Final[dict[str, str]] = {

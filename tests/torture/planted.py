@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from smile import limits
-from smile.broker import broker
+from smile.broker import broker, broker_log
 from smile.broker.maintenance.local_executor import LocalExecutor
 from smile.broker.maintenance.local_generation import LocalGeneration
 from smile.broker.publishing import commit_group, published_events, publisher
@@ -79,7 +79,7 @@ def acknowledges_before_the_commit(patch: Patch) -> None:
 
 @canary("the log has it at None", kills=2)
 def loses_the_last_commit_when_it_starts(patch: Patch) -> None:
-    real = broker._open_log
+    real = broker_log.open_log
 
     def opened(path: str, *more: Any) -> durable.DurableLog:
         log = real(path, *more)
@@ -94,7 +94,7 @@ def loses_the_last_commit_when_it_starts(patch: Patch) -> None:
         log._transact(drop)
         return log
 
-    patch.setattr(broker, "_open_log", opened)
+    patch.setattr(broker, "open_log", opened)
 
 
 @canary("is in the log twice")

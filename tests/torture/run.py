@@ -60,8 +60,9 @@ class Torture:
                 await self._worked(self.work, WAIT_S)
                 self.world.stopping.set()
                 await self._in_time(publishing, "publishers are not answered")
+                ticks = self.witness.last_ticks()
                 for one in followers:
-                    one.wanted = self.witness.last_ticks()
+                    one.wanted = {stream: tick for stream, tick in ticks.items() if stream in floor.STREAMS[one.view]}
                 await self._in_time(listening, "subscribers do not reach the truth")
             finally:
                 for task in [*publishing, *listening]:

@@ -159,9 +159,9 @@ def a_row_is_told_that_was_not_asked_for(witness: Witness) -> None:
 
 @mutation("neither ahead nor behind")
 def two_are_told_of_horizons_that_contradict_each_other(witness: Witness) -> None:
-    session = session_of(witness, "Seconds")
+    session = session_of(witness, "Remaining")
     mark = next(entry for entry in session.entries if isinstance(entry, Progress) and entry.horizons["Bids"] > 0)
-    session.entries[session.entries.index(mark)] = Progress({**mark.horizons, "Bids": 0, "Readings": 10**19})
+    session.entries[session.entries.index(mark)] = Progress({**mark.horizons, "Bids": 0, "Matches": 10**19})
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

@@ -25,7 +25,8 @@ def test_every_promise_names_a_test() -> None:
 def test_what_is_named_is_there() -> None:
     for name in re.findall(r"\]\(\.\./([^\s)]+)\)", TEXT + OPERATING):
         assert (ROOT / name).is_file(), name
-    code = "".join(path.read_text() for path in Path(__file__).parent.glob("*.py"))
+    folders = (ROOT / "tests" / "torture", ROOT / "tests" / "simulation")
+    code = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
     for name in re.findall(r"\(`(\w+)`\)", TEXT):
         assert re.search(rf"^(class|def) {name}\b", code, re.MULTILINE), name
 

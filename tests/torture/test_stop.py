@@ -23,7 +23,7 @@ def test_it_does_not_wait_for_a_large_batch(tmp_path: Path) -> None:
         for _ in range(5):
             broker.publish("A", *[{"name": "a", "v": n} for n in range(1_500)])
         begun = time.monotonic()
-        assert broker.stop() == 0
+        assert broker.stop() == 0, broker.log_text
         assert time.monotonic() - begun < limits.exit_s_max
         assert "Traceback" not in broker.log_text
     with broker, broker.http() as http:
@@ -40,7 +40,7 @@ def test_it_does_not_wait_for_a_java_process_that_is_stopped(tmp_path: Path) -> 
         signal_process(java, signal.SIGSTOP)
         (tick,) = broker.publish("A", {"name": "a", "v": 1})
         begun = time.monotonic()
-        assert broker.stop() == 0
+        assert broker.stop() == 0, broker.log_text
         assert time.monotonic() - begun < limits.exit_s_max
         wait_until(lambda: not Path(f"/proc/{java}").exists(), "Java outlives its broker")
     assert tick

@@ -7,57 +7,77 @@ and views are computed only from the log. So a broker that was killed resumes wh
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
-from threading import Event, Lock, RLock, Thread
-from typing import Any
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
 
 from smile import limits
 from smile.algebra import mmpl
-from smile.analysis.export_description import definition_digest, export_definition
+from smile.algebra.types import TICKS_PER_MICROSECOND
+from smile.broker.activity import Activity
+from smile.broker.attached_service import AttachedService
+from smile.broker.broker_log import open_log
+from smile.broker.catalogue import RelationCatalogue
+from smile.broker.dead_letters import DeadLetterOffice
 from smile.broker.directory import BrokerDirectory, BrokerMetadata
+from smile.broker.global_streams.global_imports import GlobalImports
+from smile.broker.global_streams.log_sources import LogSources
 from smile.broker.health import HealthWord
 from smile.broker.health_watch import HealthWatch
 from smile.broker.imports.cache_append import CacheAppend
 from smile.broker.maintenance.create_executor import create_executor, executor_log
 from smile.broker.maintenance.listener import BatchDelivery, Horizons, ViewPause, ViewSnapshot
 from smile.broker.maintenance.maintainer import Maintainer
-from smile.broker.network.descriptions import FetchDescription, ImportRecords, fetch_nothing, refuse_circles
-from smile.broker.network.exported_relations import ExportedRelations, join_histories
+from smile.broker.network.description_wait import DescriptionWait
+from smile.broker.network.descriptions import (
+    FetchDescription,
+    FetchedDescriptions,
+    ImportRecords,
+    fetch_nothing,
+)
 from smile.broker.network.host import ExportedRelation, OpenAccess
-from smile.broker.network.hosted_stream import HostedStream, found_stream
+from smile.broker.network.hosted_streams import HostedStreams, found_streams
+from smile.broker.network.link_catalogue import LinkCatalogue
+from smile.broker.network.local_exports import LocalExports
 from smile.broker.network.neighbours import Neighbours
 from smile.broker.network.network import Network
 from smile.broker.network.origin_commands import OriginCommands
+from smile.broker.network.published_ticks import PublishedTicks
+from smile.broker.network.routed_imports import RoutedImports
+from smile.broker.network.routed_stream import RoutedImport
+from smile.broker.network.routing import Routing
+from smile.broker.program_changes import ProgramChanges
 from smile.broker.program_choice import choose_program, describe_choice
 from smile.broker.program_difference import (
-    GenerationRecord,
     ProgramDifference,
-    compare_programs,
-    plan_generations,
-    refuse_changed_streams,
-    separate_views,
 )
-from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
+from smile.broker.publishing.publication import AtomicPublication, Publication, PublishResult, SilencePublication
 from smile.broker.publishing.publisher import Publisher
-from smile.broker.retention import Retention, refuse_truncated_streams
+from smile.broker.queries import AdHocQueries
+from smile.broker.retention import Retention, find_histories
+from smile.broker.running_program import RunningProgram
+from smile.broker.start_progress import StartProgress
 from smile.broker.status import BrokerStatus
 from smile.broker.subscriptions.durable_subscriptions import DurableSubscriptions
-from smile.broker.views.portable_tokens import base_streams, portable_digest
+from smile.broker.subscriptions.global_stream import GlobalStream, GlobalStreams, ProducerStream
 from smile.broker.views.view import View
 from smile.decoding.event_decoder import EventDecoder
 from smile.engine.generation import Generation
 from smile.errors import SmileError, did_you_mean, error
-from smile.horizons import HORIZON_MIN
 from smile.links.link import LinkIdentity
 from smile.log.clock import Clock, TickGenerator, wall_clock
-from smile.log.storage.durable import DurableLog
 from smile.program import CompiledProgram
+from smile.registry.epochs import ClosedEpoch
 from smile.settings import TOKEN_PREFIX, Settings
 from smile.source import Source
+
+if TYPE_CHECKING:
+    from smile.engine.spark.host import SparkHost  # slow to import, and only needed on Spark
 
 PULSE_INTERVAL_S = 0.25
 """How often the broker looks for idle subscribers that are due for a progress message."""
@@ -85,40 +105,60 @@ class Broker:
         clock: Clock,
         fetch_description: FetchDescription,
         stepwise: StepwiseRun | None = None,
+        fetched: FetchedDescriptions | None = None,
+        spark: "SparkHost | None" = None,
     ) -> None:
         self.settings, self._directory = settings, directory
         self._monotonic = time.monotonic if stepwise is None else stepwise.monotonic
+        self._clock = clock
         random = SystemRandom() if stepwise is None else stepwise.random
-        self._fetch_description = fetch_description
-        self.compiled, import_records = self._compile(metadata.program, metadata.imports)
+        self.running = RunningProgram(
+            directory,
+            metadata,
+            settings,
+            self._monotonic,
+            lambda: self.log,
+            lambda: self.log_horizons,
+            has_run=fetched is not None and fetched.has_run,
+        )
+        """The program as it runs."""
+        self.descriptions = DescriptionWait(
+            settings.name,
+            self,
+            fetched or FetchedDescriptions(self.running.metadata.imports),
+            Random(random.getrandbits(64)),
+        )
+        """What the program waits for before it can run as a whole."""
         self.log_token = TOKEN_PREFIX + secrets.token_urlsafe(32)
         """Allows Spark's tasks to read the log over the network, and nothing else."""
         self.program_note = ""
         """Which program runs, and why, if it is not simply the one that was served."""
         self.failure: SmileError | None = None
         self.warnings: list[dict[str, Any]] = []
-        self._exports: ExportedRelations | None = None
-        self._program_lock, self._metadata_lock, self._stopping = Lock(), RLock(), Event()
+        self.attached: tuple[AttachedService, ...] = ()
+        """The services that run beside it."""
+        self.dead_letters: DeadLetterOffice | None = None
+        """Those of its connectors, if it has any."""
+        self._stopping = Event()
         has_log = Path(directory.log_path).exists()
         log_id = metadata.log_id if has_log and metadata.log_id else random.randbytes(8).hex()
-        self.log = _open_log(directory.log_path, self.compiled.rewritten.log_streams, settings.flush)
-        unchanged, new_generation = plan_generations(self.compiled, metadata.generations)
-        refuse_truncated_streams(
-            self.log, self.compiled, () if new_generation is None else tuple(new_generation.digests)
-        )
-        generations = (*unchanged, *([new_generation] if new_generation else []))
-        self._write_metadata(replace(metadata, generations=generations, imports=import_records, log_id=log_id))
-        self._found_streams()
-        self.views: Mapping[str, View] = self._create_views(self._metadata.generations)
-        records = self._metadata.generations
+        self.log = open_log(directory.log_path, self.program.log_streams, settings.flush)
+        self.running.begin(log_id)
+        found_streams(settings.name, self.running, self.log)
+        records = self.running.metadata.generations
+        self.running.views = self.running.create_views(records)
+        find_executor_log = partial(executor_log, self.log, settings, self.log_token)
         self._maintainer = Maintainer(
-            create_executor(directory, settings, self.log_token, self._monotonic),
-            executor_log(self.log, settings, self.log_token),
+            create_executor(directory, settings, self.log_token, self._monotonic, spark),
+            find_executor_log(),
             [record.generation for record in records],
             self,
             {record.generation.name: record.pause for record in records if record.pause is not None},
             settings.view_memory_max or None,
             self._monotonic,
+        )
+        self._changes = ProgramChanges(
+            self.running, self.log, self._maintainer, self, fetch_description, find_executor_log
         )
         ticks = TickGenerator(settings.origin, clock)
         self._publisher = Publisher(
@@ -126,23 +166,69 @@ class Broker:
             ticks,
             settings.silence_ms,
             settings.idle_ms,
-            self.compiled.rewritten.streams,
+            self.program.streams,
             self._wake,
             self._monotonic,
             settings.name,
             log_id,
+            lambda: self._maintainer.batch_s,
         )
         neighbours = Neighbours(directory.neighbours_path, clock)
         identity = LinkIdentity(settings.name, random.randbytes(8).hex())
-        self.network = Network(identity, self, OpenAccess(), neighbours, Random(random.getrandbits(64)))
-        self.subscriptions = DurableSubscriptions(directory.subscriptions_path, self, clock, settings.flush)
+        self.links = LinkCatalogue(settings.name, settings.brokers, directory.links_path)
+        self.routing = Routing(
+            settings.name, directory.routing_path, clock, settings.advertise, lambda: self.network.access
+        )
+        self.routing.registry.on_producers = self._publisher.set_producers
+        self.routing.registry.ticks = PublishedTicks(self.log, clock)
+        self.network = Network(identity, self, OpenAccess(), neighbours, Random(random.getrandbits(64)), self.routing)
+        self._exports = LocalExports(settings, self.running, self.log, self.descriptions, self.view)
+        self._hosted = HostedStreams(
+            settings.name, self.running, self.log, self.network, self._publisher, self._is_read
+        )
+        self._routed_imports = RoutedImports(self.routing, self, self._monotonic)
+        self._global_streams = GlobalStreams(self.routing, self)
+        self.global_imports = GlobalImports(
+            settings.name,
+            self.routing,
+            LogSources(self.log, self.routing, lambda: self.program, self.running.has_history),
+            self,
+            directory.plans_path,
+            lambda import_: self.find_export(import_.name).history,
+            clock,
+            settings.lease_us,
+            has_thread=stepwise is None,
+        )
+        self.subscriptions = DurableSubscriptions(
+            directory.subscriptions_path,
+            directory.tables_path,
+            self,
+            clock,
+            settings.flush,
+            has_thread=stepwise is None,
+        )
         self.origins = OriginCommands(self.network)
         self._retention = Retention(
-            self.log, self._maintainer, self.network, self.subscriptions, settings, clock, self._monotonic
+            self.log,
+            self._maintainer,
+            self.network,
+            self.subscriptions,
+            settings,
+            clock,
+            self._monotonic,
+            self._exports.unread_streams,
+            self.global_imports.needed_horizons,
+            lambda: find_histories(self.compiled.original),
         )
-        self._set_inputs()
+        self.set_inputs()
+        self.subscriptions_changed()
         self._pulse_thread = Thread(target=self._run_pulse, name="pulse", daemon=True)
         self.health_watch = HealthWatch(self._publisher, self._maintainer, directory, settings, self)
+        self.queries = AdHocQueries(directory.state_path / "queries", self, self._monotonic)
+        self._activity = Activity(self._monotonic)
+        self.catalogue = RelationCatalogue(self, self._maintainer, self._activity, self._monotonic)
+        """Its streams and views, with their types and figures."""
+        self.start_progress = StartProgress(directory.state_path / "starts.json", self._monotonic)
         self._status = BrokerStatus(
             settings.engine,
             directory,
@@ -163,37 +249,50 @@ class Broker:
         clock: Clock = wall_clock,
         fetch_description: FetchDescription = fetch_nothing,
         stepwise: StepwiseRun | None = None,
+        spark: "SparkHost | None" = None,
     ) -> "Broker":
         """Opens the directory and starts all threads. Raises errors of the program, the directory and the settings.
         Slow work, such as starting Spark, continues in the background. `fetch_description` is called only if the
-        program is new."""
+        program is new. If a neighbour cannot be reached then, the broker runs without what needs its descriptions, and
+        waits for them. With the engine `spark`, the views run in a session of the given host, if there is one."""
         directory = BrokerDirectory(data)
         try:
             stored = directory.read_metadata()
-            metadata = choose_program(directory, stored, source, fetch_description)
-            broker = Broker(directory, metadata, settings, clock, fetch_description, stepwise)
+            metadata, fetched = choose_program(directory, stored, source, fetch_description)
+            broker = Broker(directory, metadata, settings, clock, fetch_description, stepwise, fetched, spark)
             broker.program_note = describe_choice(stored, source)
             broker._maintainer.start(has_thread=stepwise is None)
             broker._refuse_lost_log()
             if stepwise is None:
                 broker._publisher.start()
                 broker._pulse_thread.start()
+                broker.global_imports.start()
                 broker.health_watch.start()
+                broker.descriptions.start()
         except BaseException:
             directory.close()
             raise
         return broker
+
+    def attach(self, service: AttachedService) -> None:
+        """The service runs beside the broker from now on."""
+        self.attached = (*self.attached, service)
 
     def stop(self) -> None:
         """Returns when all submitted publications are in the log. A batch that takes too long is not waited for."""
         if self._stopping.is_set():
             return
         self._stopping.set()
+        for service in self.attached:
+            service.stop()
+        self.health_watch.stop()  # that threads end is no trouble now
+        self.descriptions.stop()
+        self.global_imports.stop()
         self._publisher.stop()
+        self.queries.close_all()
         self._maintainer.stop()
         self._pulse_thread.join(limits.maintainer_stop_s_max)
         self.subscriptions.close()
-        self.health_watch.stop()
         if not self.has_unfinished_work:
             self.log.close()
         self._directory.close()
@@ -225,206 +324,161 @@ class Broker:
         """The decoder of the streams that can be published to."""
         return self._publisher.decoder
 
-    def publish(self, publication: Publication | SilencePublication) -> "Future[PublishResult]":
+    def publish(self, publication: Publication | AtomicPublication | SilencePublication) -> "Future[PublishResult]":
         return self._publisher.submit(publication)
+
+    @property
+    def log_id(self) -> str:
+        """Identifies its log."""
+        return self.running.metadata.log_id
 
     def view(self, name: str) -> View:
         view = self.views.get(name)
         if view is not None:
             return view
+        if (query := self.queries.find(name)) is not None:
+            query.used_at = self._monotonic()
+            return query.view
+        if (missing := self.descriptions.error_of(name)) is not None:
+            raise missing
         unsubscribed = [v.name for v in self.compiled.original.views if v.name not in self.views]
         if name in unsubscribed:
             hint = f"Add SUBSCRIBE {name}; to the program."
             raise error("E021", f"the program does not subscribe to {name}", hint=hint)
-        hint = did_you_mean(name[:100], self.views) or f"There are {', '.join(self.views)}."
-        raise error("E021", f"there is no view {name[:100]}", hint=hint)
+        stream = next((s for s in self.compiled.original.input_streams if s.name == name), None)
+        if stream is not None:
+            hint = f"Declare a view of its events: CREATE VIEW … AS SELECT {stream.tick}, … FROM {name};"
+            raise error("E021", f"{name} is a stream, and no view", hint=hint)
+        names = f"There are {', '.join(self.views)}." if self.views else None
+        raise error("E021", f"there is no view {name[:100]}", hint=did_you_mean(name[:100], self.views) or names)
+
+    # ── the program ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def compiled(self) -> CompiledProgram:
+        return self.running.compiled
 
     @property
     def program(self) -> mmpl.Program:
         """The program as it runs."""
-        return self.compiled.rewritten
+        return self.running.program
 
-    # ── the program ─────────────────────────────────────────────────────────────────────────────────────────────────
+    @property
+    def views(self) -> Mapping[str, View]:
+        return self.running.views
+
+    @property
+    def import_records(self) -> ImportRecords:
+        return self.running.metadata.imports
 
     def difference(self, source: Source) -> ProgramDifference:
         """Returns what `apply` would change."""
-        return self._check_difference(self._compile_with_imports(source)[0])
+        return self._changes.difference(source)
 
-    def _compile_with_imports(self, source: Source) -> tuple[CompiledProgram, ImportRecords]:
-        """Compiles a program with new descriptions of what it imports."""
-        return self._compile(source, self._metadata.imports.fetched(source, self._fetch_description))
-
-    def _compile(self, source: Source, records: ImportRecords) -> tuple[CompiledProgram, ImportRecords]:
-        compiled, new_records = records.compile(source)
-        refuse_circles(self.settings.name, compiled.original, new_records)
-        return compiled, new_records
-
-    def _check_difference(self, compiled: CompiledProgram) -> ProgramDifference:
-        # Dropped streams are still in the log: they may be added again only with the same definition.
-        logged = {s.name: s for s in DurableLog.read_definitions(self.log.path)}
-        refuse_changed_streams(logged, compiled.rewritten.log_streams)
-        return compare_programs(self.compiled, compiled)
+    def check(self, source: Source) -> CompiledProgram:
+        """Compiles a program as `apply` does, but asks no neighbour. Changes nothing."""
+        return self._changes.check(source)
 
     def apply(self, source: Source) -> ProgramDifference:
         """Switches to this program. Returns when new and changed views have caught up with the log."""
-        compiled, import_records = self._compile_with_imports(source)
-        if not self._program_lock.acquire(blocking=False):
-            raise error("E102", "another change of the program is in progress", hint="Try again later.")
-        try:
-            difference = self._check_difference(compiled)
-            _, new_generation = plan_generations(compiled, self._metadata.generations)
-            if new_generation is not None:
-                new_generation.generation.plan(1)  # raises an error if the program cannot run
-                refuse_truncated_streams(self.log, compiled, tuple(new_generation.digests))
-            previous = self.compiled, self._metadata
-            self._switch_program(compiled, source, import_records, new_generation)
-            return difference
-        except SmileError as problem:
-            if self.compiled is compiled and problem.diagnostics[0].code != "E098":
-                self._restore_previous_program(*previous)
-            raise
-        finally:
-            self._program_lock.release()
+        return self._changes.apply(source)
 
-    def _switch_program(
-        self,
-        compiled: CompiledProgram,
-        source: Source,
-        import_records: ImportRecords,
-        new_generation: GenerationRecord | None,
-    ) -> None:
-        added_streams = [s for s in compiled.rewritten.log_streams if s.name not in self.log.streams]
-        if added_streams:
-            self.log.add_streams(added_streams)
-        with self._metadata_lock:
-            # The maintainer's thread may have paused views since the generations were planned.
-            previous = self._metadata
-            unchanged, _ = plan_generations(compiled, previous.generations)
-            generations = (*unchanged, *([new_generation] if new_generation else []))
-            self._write_metadata(replace(previous, program=source, generations=generations, imports=import_records))
-        remaining_names = {view for record in unchanged for view in record.digests}
-        stale_views = [view for view in self.views if view not in remaining_names]
-        if stale_views:
-            try:
-                self._maintainer.drop(stale_views)
-            except SmileError:
-                self._write_metadata(previous)
-                raise
-        self.compiled = compiled
-        self._set_inputs()
-        ended_views = [self.views[view] for view in stale_views]
-        new_views = {} if new_generation is None else self._create_views([new_generation])
-        self.views = {**{name: view for name, view in self.views.items() if name in remaining_names}, **new_views}
-        for view in ended_views:
-            reason = "was changed" if view.name in new_views else "is no longer in the program"
-            view.end(error("E095", f"the view {view.name} {reason}"))
-        self.subscriptions.program_changed()
-        if new_generation is not None:
-            self._add_generation(new_generation, new_views)
+    def add_streams(self, streams: Sequence[mmpl.StreamDef]) -> ProgramDifference:
+        """Adds streams to the program, whatever else is being changed in it. They are broker-timed, and have columns
+        only."""
+        return self._changes.add_streams(streams)
 
-    def _add_generation(self, record: GenerationRecord, new_views: Mapping[str, View]) -> None:
-        try:
-            log = executor_log(self.log, self.settings, self.log_token)
-            self._maintainer.add(record.generation, log)
-        except SmileError as problem:
-            self.views = {name: view for name, view in self.views.items() if name not in new_views}
-            for view in new_views.values():
-                view.end(problem)
-            raise
+    def fetch_descriptions(self) -> FetchedDescriptions:
+        return self._changes.fetch_descriptions()
 
-    def _restore_previous_program(self, compiled: CompiledProgram, metadata: BrokerMetadata) -> None:
-        """Restores the previous program; its dropped views may have to be computed again. Not used while the broker is
-        stopping: then the next start continues with the new program."""
-        _, missing = plan_generations(compiled, self._metadata.generations)
-        self._switch_program(compiled, metadata.program, metadata.imports, missing)
+    def apply_descriptions(self, fetched: FetchedDescriptions) -> None:
+        self._changes.apply_descriptions(fetched)
 
-    def _set_inputs(self) -> None:
+    def set_routed_imports(self, routed: Mapping[str, RoutedImport]) -> bool:
+        return self._changes.set_routed_imports(routed)
+
+    def check_program(self, program: mmpl.Program) -> None:
+        self.routing.check_program(program)
+
+    def set_inputs(self) -> None:
         """Tells the publisher and the network what the program reads. The log has the streams."""
-        program, records = self.compiled.rewritten, self._metadata.imports
-        self._found_streams()
-        imported_from = {i.name: " or ".join(i.brokers) for i in program.imports}
-        self.network.set_hosted([self._find_hosted(stream) for stream in program.streams if stream.many_origins])
+        program, records = self.program, self.import_records
+        self._hosted.set_program()
+        imported_from = {i.name: _source_of(i) for i in program.imports}
         self._publisher.set_streams(program.streams, imported_from)
-        self.network.set_imports(program.imports, {i.name: records.history(i) for i in program.imports})
+        imports = [i for i in program.imports if not i.is_global]
+        self.network.set_imports(imports, {i.name: records.history(i) for i in imports})
+        self.global_imports.set_program(program)
+        self.routing.set_program(self.compiled.original, self._exports.advertisable_streams())
+        self.routing.set_imported(frozenset(records.routed))
 
-    def _found_streams(self) -> None:
-        """This broker becomes the first origin of new streams with many origins that have their home here."""
-        log_id = self._metadata.log_id
-        for stream in self.compiled.rewritten.streams:
-            if stream.many_origins:
-                found_stream(stream, self.log, self.settings.name, log_id, join_histories({log_id}))
+    def views_changed(self) -> None:
+        self.network.update_links()
 
-    def _find_hosted(self, stream: mmpl.StreamDef) -> HostedStream:
-        """A stream with many origins that is published here."""
-        present, log_id = self.network.hosted_streams.get(stream.name), self._metadata.log_id
-        if present is not None and present.stream == stream:
-            return present
-        digest = definition_digest(export_definition(self.compiled.rewritten, stream.name))
-        return HostedStream(
-            stream, digest, self.log, self.settings.name, log_id, lambda: self._publisher.own_horizon(stream.name)
-        )
+    def subscribed_program_changed(self) -> None:
+        self.subscriptions.program_changed()
 
     def resume(self, view: str) -> None:
         """Resumes a paused view, and those that were paused with it. Returns before they have caught up."""
         self._maintainer.resume(self.view(view).name)
 
-    def _create_views(self, records: Iterable[GenerationRecord]) -> dict[str, View]:
-        views: dict[str, View] = {}
-        for record in records:
-            inputs, program = record.generation.plan(1).kernels.inputs, record.generation.program
-            imported = {stream.name for import_ in program.imports for stream in import_.log_streams}
-            for name, digest in record.digests.items():
-                # A new view has reached no horizon, so subscribers with resume tokens wait until it catches up.
-                horizons = dict.fromkeys(self.log.streams, HORIZON_MIN)
-                views[name] = View(
-                    name,
-                    inputs[name],
-                    f"{digest} {self._metadata.log_id}",
-                    self._log_horizons,
-                    self._monotonic,
-                    horizons,
-                    pause=record.pause,
-                    portable_digest=portable_digest(program, name, self._metadata.imports, self._metadata.log_id),
-                    base_streams=base_streams(program, name),
-                    imported_streams=imported,
-                )
-        return views
-
     def _refuse_lost_log(self) -> None:
-        """Refuses a log that ends before the horizons of a view: the log has lost its end."""
-        log_horizons = self.log.newest().named_horizons()
-        for view in self.views.values():
-            for stream, tick in view.horizons.items():
-                if tick > log_horizons.get(stream, HORIZON_MIN):
-                    self._maintainer.stop()
-                    message = (
-                        f"{view.name} has {stream} up to tick {tick}, but the log ends at {log_horizons.get(stream)}"
-                    )
-                    hint = "The log has lost its end: restore a backup, or delete state/ to continue without it."
-                    raise error("E089", message, hint=hint)
+        try:
+            self.running.refuse_lost_log()
+        except SmileError:
+            self._maintainer.stop()
+            raise
 
-    def _write_metadata(self, metadata: BrokerMetadata) -> None:
-        self._directory.write_metadata(metadata)
-        self._metadata = metadata
-
-    def _log_horizons(self) -> Horizons:
+    @property
+    def log_horizons(self) -> Horizons:
         """The horizons of the log. No subscriber has seen higher ones."""
         return self._publisher.horizons
+
+    # ── routing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def own_histories(self) -> frozenset[str]:
+        return self._exports.own_histories()
+
+    def find_global(self, stream: str, where: Mapping[str, Any], host_where: str | None = None) -> GlobalStream:
+        return self._global_streams.find(stream, where, host_where)
+
+    def find_producers(self, stream: str, where: str) -> list[ProducerStream]:
+        return [producer for producer, _ in self._global_streams.find_producers(stream, where)]
+
+    def type_problems(self) -> Mapping[str, SmileError]:
+        return self._global_streams.problems()
+
+    def subscriptions_changed(self) -> None:
+        """The global subscriptions have changed."""
+        self.routing.set_subscriptions(self.subscriptions.global_filters())
+
+    def _is_read(self, stream: str) -> bool:
+        """Whether a view, a durable subscription or a broker that imports it reads a stream that is published here."""
+        return (
+            any(stream in view.base_streams for view in self.views.values())
+            or self.subscriptions.has_readers(stream)
+            or bool(self.network.readers(stream))
+        )
 
     # ── the network ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def describe_export(self, relation: str) -> dict[str, Any]:
         """What a neighbour that imports the relation records about it."""
-        description = self._exported_relations().describe(relation)
-        if description is None:
-            raise self._no_export_error(relation)
-        return description
+        return self._exports.describe(relation)
 
     def find_export(self, relation: str) -> ExportedRelation:
-        exported = self._exported_relations().find(relation, self.views)
-        if exported is None:
-            raise self._no_export_error(relation)
-        return exported
+        return self._exports.find(relation)
+
+    def close_global_stream(self, stream: str, closed_to: int | None) -> ClosedEpoch:
+        """Declares that nobody but the producers that are known publishes a global stream up to a tick; None: now."""
+        if not any(s.name == stream and s.is_global for s in self.compiled.original.streams):
+            hint = "CREATE GLOBAL STREAM has to be in the program of the broker that closes it."
+            raise error("E180", f"{stream[:100]} is not a global stream of this program", hint=hint)
+        now = self._clock() * TICKS_PER_MICROSECOND
+        return self.global_imports.close(stream, now if closed_to is None else closed_to)
+
+    def readers_changed(self) -> None:
+        self.network.update_links()
 
     def append_imported(self, append: CacheAppend) -> "Future[PublishResult]":
         return self._publisher.submit_imported(append)
@@ -435,26 +489,12 @@ class Broker:
     def checkpoint_horizons(self) -> Horizons:
         return self._retention.checkpoint_horizons
 
-    def _exported_relations(self) -> ExportedRelations:
-        compiled, metadata, exports = self.compiled, self._metadata, self._exports
-        if exports is None or not exports.is_of(compiled, metadata.imports, metadata.generations):
-            name, origin = self.settings.name, str(self.settings.origin)
-            exports = self._exports = ExportedRelations(
-                name, metadata.log_id, origin, compiled, metadata.imports, metadata.generations, self.log.membership
-            )
-        return exports
-
-    def _no_export_error(self, relation: str) -> SmileError:
-        try:
-            self.view(relation)
-        except SmileError as problem:
-            return problem
-        return error("E021", f"there is no relation {relation[:100]}")
-
     def _wake(self) -> None:
         """There is a new commit in the log."""
         self._maintainer.wake()
+        self.queries.log_advanced()
         self.network.log_advanced()
+        self.global_imports.wake()
         self.subscriptions.log_advanced()
 
     # ── the maintainer and its listener ─────────────────────────────────────────────────────────────────────────────
@@ -471,34 +511,17 @@ class Broker:
             view.restore(snapshot)
 
     def pause_views(self, generation: str, separated: Generation, pause: ViewPause) -> None:
-        with self._metadata_lock:
-            records = separate_views(self._metadata.generations, generation, separated, pause)
-            self._write_metadata(replace(self._metadata, generations=records))
-        views = ", ".join(separated.views)
-        _log.error("views are paused", extra={"views": views, "code": pause.code, "what": pause.message})
-        self._set_pause(separated, pause)
+        self.running.pause_views(generation, separated, pause)
 
     def resume_views(self, generation: Generation) -> None:
-        with self._metadata_lock:
-            records = [
-                replace(record, pause=None) if record.generation.name == generation.name else record
-                for record in self._metadata.generations
-            ]
-            self._write_metadata(replace(self._metadata, generations=tuple(records)))
-        _log.info("views are resumed", extra={"views": ", ".join(generation.views)})
-        self._set_pause(generation, None)
-
-    def _set_pause(self, generation: Generation, pause: ViewPause | None) -> None:
-        for name in generation.views:
-            if name in self.views:
-                self.views[name].set_pause(pause)
+        self.running.resume_views(generation)
 
     def warn(self, message: str) -> None:
         _log.warning("the broker recovers from an error", extra={"what": message})
         self.warnings = [*self.warnings[-9:], {"at": time.time(), "what": message}]
 
     def fail(self, problem: SmileError) -> None:
-        _log.error("the views have failed", extra={"code": problem.diagnostics[0].code, "what": str(problem)})
+        _log.error("the views have failed", extra={"code": problem.diagnostics[0].code, "what": problem.message})
         self.failure = problem
 
     def _run_pulse(self) -> None:
@@ -506,18 +529,42 @@ class Broker:
             self.pulse()
 
     def pulse(self) -> None:
-        """Wakes idle subscribers for progress messages, and truncates the log, at intervals."""
+        """Wakes idle subscribers for progress messages, follows registrations, and truncates the log, at intervals."""
         for view in self.views.values():
             view.wake_for_progress()
+        self.start_progress.observe(self._maintainer.start_phase)
+        self.queries.end_unused()
+        self._activity.sample(
+            self.log, list(self.log.streams), lambda: {v.name: v.changed_row_count for v in self.views.values()}
+        )
+        self._step_routing()
         if self._retention.is_due:
+            self.routing.forget_absent(self.settings.away_us_max)
             self.truncate_log()
 
+    def _step_routing(self) -> None:
+        """Imports what global subscriptions need, here and at neighbours, and stores what neighbours have said."""
+        try:
+            self.routing.follow_registrations()
+            self.global_imports.plan()
+            self._routed_imports.step()
+            self.routing.save()
+        except SmileError as problem:
+            self.warn(f"routed streams are not imported: {problem.message}")
+
     def truncate_log(self) -> None:
-        """Removes from the log what is not needed any more."""
+        """Removes from the log what is not needed any more. Views that wait for descriptions will need all of it."""
+        if self.descriptions.is_waiting:
+            return
         try:
             self._retention.truncate(has_views=bool(self.views))
         except SmileError as problem:
-            self.warn(f"the log was not truncated: {problem}")
+            self.warn(f"the log was not truncated: {problem.message}")
+
+    @property
+    def lag_s(self) -> Mapping[str, float]:
+        """How far each view is behind the log."""
+        return self.health_watch.report.lag_s
 
     # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -541,14 +588,10 @@ class Broker:
         return self._status.report()
 
 
-def _open_log(path: str, streams: Sequence[mmpl.StreamDef], flush: bool) -> DurableLog:
-    """Opens the log with the streams of the program and those that the log already has."""
-    if not Path(path).exists():
-        return DurableLog.open_or_create(path, streams, flush)
-    logged = {s.name: s for s in DurableLog.read_definitions(path)}
-    refuse_changed_streams(logged, streams)
-    log = DurableLog.open_or_create(path, list(logged.values()), flush)
-    new_streams = [s for s in streams if s.name not in logged]
-    if new_streams:
-        log.add_streams(new_streams)
-    return log
+def _source_of(import_: mmpl.ImportDef) -> tuple[str, str]:
+    """Where an import comes from, and where one publishes to it."""
+    if import_.is_global:
+        relation = import_.relation
+        return f"the producers of {relation}", f"Publish to {relation}, at a broker that has a producer of it."
+    brokers = " or ".join(import_.brokers)
+    return brokers, f"Publish to it at {brokers}."

@@ -1,7 +1,8 @@
 """A broker's data directory. Only one broker uses it at a time, and its metadata is replaced atomically.
 
-It contains the `log`, the views' `state`, the positions of durable subscriptions, and `broker.json`: the current
-program, the digest of the file that was served last, the generations of views, and the types of imports.
+It contains the `log`, the views' `state`, the positions of durable subscriptions, the contents of `tables` that filters
+read, and `broker.json`: the current program, the digest of the file that was served last, the generations of views, and
+the types of imports.
 """
 
 import fcntl
@@ -16,9 +17,10 @@ from typing import IO, Any, Final
 
 from smile.broker.maintenance.listener import ViewPause
 from smile.broker.network.descriptions import ImportRecords
+from smile.broker.network.routed_stream import RoutedImport
 from smile.broker.program_difference import GenerationRecord
 from smile.engine.generation import Generation
-from smile.errors import SmileError, error
+from smile.errors import SmileError, error, message_of
 from smile.source import Source
 
 FORMAT: Final = 1
@@ -111,6 +113,11 @@ class BrokerDirectory:
             self._lock.close()
             self._lock = None
 
+    def log_bytes(self) -> int:
+        """The size of the log and of what SQLite has beside it."""
+        log = Path(self.log_path)
+        return sum(path.stat().st_size for path in log.parent.glob(f"{log.name}*") if path.is_file())
+
     def free_bytes(self) -> int:
         """The free space of its file system."""
         return shutil.disk_usage(self.path).free
@@ -128,8 +135,24 @@ class BrokerDirectory:
         return self.path / "neighbours.json"
 
     @property
+    def routing_path(self) -> Path:
+        return self.path / "routing.json"
+
+    @property
+    def plans_path(self) -> Path:
+        return self.path / "plans.json"
+
+    @property
+    def links_path(self) -> Path:
+        return self.path / "links.json"
+
+    @property
     def subscriptions_path(self) -> Path:
         return self.path / "subscriptions.db"
+
+    @property
+    def tables_path(self) -> Path:
+        return self.path / "tables"
 
     @property
     def spark_log_path(self) -> Path:
@@ -146,7 +169,9 @@ class BrokerDirectory:
                 raise ValueError("its checksum is wrong")
             generations = tuple(map(_decode_record, fields["kept"]))
             imports = ImportRecords(
-                fields.get("types", {}), {name: tuple(ids) for name, ids in fields.get("editions", {}).items()}
+                fields.get("types", {}),
+                {name: tuple(ids) for name, ids in fields.get("editions", {}).items()},
+                {routed.stream.relation: routed for routed in map(RoutedImport.from_json, fields.get("routed", ()))},
             )
             program = Source(fields["name"], fields["text"])
             return BrokerMetadata(program, fields["served"], generations, imports, fields.get("log_id", ""))
@@ -158,7 +183,7 @@ class BrokerDirectory:
             if isinstance(problem, SmileError) and problem.diagnostics[0].code == "E062":
                 raise
             hint = "Delete it, and serve the program again: its views are then computed again from the log."
-            raise error("E105", f"{path} is damaged: {problem}", hint=hint) from None
+            raise error("E105", f"{path} is damaged: {message_of(problem)}", hint=hint) from None
 
     def write_metadata(self, metadata: BrokerMetadata) -> None:
         """Replaces the file atomically and flushes it to the disk."""
@@ -170,6 +195,7 @@ class BrokerDirectory:
             "kept": list(map(_encode_record, metadata.generations)),
             "types": metadata.imports.types,
             "editions": metadata.imports.editions,
+            "routed": [routed.to_json() for routed in metadata.imports.routed.values()],
             "log_id": metadata.log_id,
         }
         write_file(self.path / _METADATA_FILE, json.dumps({**fields, "crc": _checksum(fields)}, indent=1))

@@ -5,14 +5,14 @@ trouble lasts. `HealthMonitor` has no I/O: it turns samples into reports.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Literal
 
 from smile import limits
 from smile.broker.maintenance.listener import Horizons, ViewPause
-from smile.horizons import HORIZON_MIN
+from smile.horizons import HORIZON_MIN, is_of_streams
 
 HealthWord = Literal["ok", "degraded", "failing", "starting", "stopping"]
 """degraded: some views are not up to date. failing: events cannot be published, or no view is up to date."""
@@ -38,6 +38,10 @@ class TroubleKind(StrEnum):
     """An import does not follow its relation."""
     LINK = "link"
     """A neighbour cannot be reached at one of its addresses."""
+    DATABASE = "database"
+    """The database cannot be reached, or something in it cannot be used."""
+    CONNECTOR = "connector"
+    """A source or a sink does not work, or has dead letters."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,21 @@ class Trouble:
 
 @dataclass(frozen=True)
 class ViewSample:
-    """A view that `is_filling` was added, and has not caught up with the log for the first time."""
+    """A view that `is_filling` was added, and has not caught up with the log for the first time. `streams` are those
+    that it is computed from: the horizons of others may be missing, because a stream is added to the log without
+    disturbing the views."""
 
     horizons: Horizons
+    streams: AbstractSet[str]
     pause: ViewPause | None = None
     is_filling: bool = False
 
     def has_reached(self, horizons: Horizons) -> bool:
-        return all(self.horizons.get(stream, HORIZON_MIN) >= tick for stream, tick in horizons.items())
+        return all(
+            self.horizons.get(name, HORIZON_MIN) >= tick
+            for name, tick in horizons.items()
+            if is_of_streams(name, self.streams)
+        )
 
 
 @dataclass(frozen=True)
@@ -111,11 +122,12 @@ class HealthMonitor:
         return HealthReport(sample.at, sample.monotonic_s, dated, lag_s)
 
     def _lags_s(self, sample: HealthSample) -> dict[str, float]:
-        lags_s, horizons, lag_s = dict[str, float](), None, 0.0
+        lags_s, previous, lag_s = dict[str, float](), None, 0.0
         for name, view in sample.views.items():
             if not view.is_filling:
-                if view.horizons != horizons:  # most views have the same
-                    horizons, lag_s = view.horizons, self._lag_s(view, sample.monotonic_s)
+                known = view.horizons, view.streams
+                if known != previous:  # most views have the same
+                    previous, lag_s = known, self._lag_s(view, sample.monotonic_s)
                 lags_s[name] = lag_s
         return lags_s
 

@@ -12,6 +12,7 @@ from threading import Event, Thread
 from typing import Any, Protocol
 
 from smile import limits
+from smile.broker.attached_service import AttachedService
 from smile.broker.directory import BrokerDirectory
 from smile.broker.health import (
     HealthMonitor,
@@ -25,6 +26,7 @@ from smile.broker.health import (
     memory_trouble,
 )
 from smile.broker.maintenance.maintainer import Maintainer
+from smile.broker.network.description_wait import DescriptionWait
 from smile.broker.network.network import Network
 from smile.broker.network.troubles import network_troubles
 from smile.broker.publishing.publisher import Publisher
@@ -50,6 +52,12 @@ class WatchedBroker(Protocol):
 
     @property
     def network(self) -> Network: ...
+
+    @property
+    def descriptions(self) -> DescriptionWait: ...
+
+    @property
+    def attached(self) -> Sequence[AttachedService]: ...
 
 
 class HealthWatch:
@@ -100,7 +108,8 @@ class HealthWatch:
         known = {(trouble.kind, trouble.subject) for trouble in self._report.troubles}
         filling = self._maintainer.filling_views
         views = {
-            name: ViewSample(view.horizons, view.pause, name in filling) for name, view in self._broker.views.items()
+            name: ViewSample(view.horizons, view.base_streams, view.pause, name in filling)
+            for name, view in self._broker.views.items()
         }
         self._report = self._monitor.report(
             HealthSample(
@@ -119,11 +128,13 @@ class HealthWatch:
         troubles += disk_trouble(self._directory.free_bytes(), settings.disk_free_min)
         troubles += memory_trouble(resident_bytes(), settings.memory_max)
         troubles += network_troubles(self._broker.network.status(time.monotonic()))
+        troubles += self._broker.descriptions.troubles()
+        troubles += [trouble for service in self._broker.attached for trouble in service.troubles()]
         if (problem := maintainer.process_problem) is not None:
             troubles.append(Trouble(TroubleKind.JAVA, "", "E069", problem, is_severe=True))
         if failure is not None:
             code = failure.diagnostics[0].code
-            troubles.append(Trouble(TroubleKind.ENGINE, "", code, str(failure), is_severe=True))
+            troubles.append(Trouble(TroubleKind.ENGINE, "", code, failure.message, is_severe=True))
         elif maintainer.state == "recovering" and self._broker.warnings:
             message = self._broker.warnings[-1]["what"]
             troubles.append(Trouble(TroubleKind.ENGINE, "", "E113", message, is_severe=False))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from smile.broker.directory import BrokerDirectory, BrokerMetadata, source_digest
-from smile.broker.network.descriptions import FetchDescription
+from smile.broker.network.descriptions import FetchDescription, FetchedDescriptions
 from smile.errors import error
 from smile.source import Source
 
@@ -13,12 +13,16 @@ def choose_program(
     stored: BrokerMetadata | None,
     source: Source | None,
     fetch_description: FetchDescription,
-) -> BrokerMetadata:
-    """The program to run, with the types of what it imports."""
+) -> tuple[BrokerMetadata, FetchedDescriptions]:
+    """The program to run, with the types of what it imports; and what its brokers have answered. Types may be missing,
+    because brokers cannot be reached. Raises the errors with which they have answered."""
     metadata = _stored_or_served(directory, stored, source)
     if stored is not None and metadata.program == stored.program:
-        return metadata
-    return replace(metadata, imports=metadata.imports.fetched(metadata.program, fetch_description))
+        return metadata, FetchedDescriptions(metadata.imports, has_run=True)
+    fetched = metadata.imports.fetch(metadata.program, fetch_description)
+    if fetched.refusals:
+        fetched.require_all()
+    return replace(metadata, imports=fetched.records), fetched
 
 
 def _stored_or_served(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from smile.algebra import mmpl
 from smile.algebra.dependencies import subprogram
 from smile.algebra.printer import print_program
+from smile.algebra.stream_extension import is_extension
 from smile.broker.maintenance.listener import ViewPause
 from smile.engine.generation import Generation
 from smile.errors import error
@@ -19,7 +20,7 @@ from smile.program import CompiledProgram
 
 @dataclass(frozen=True)
 class ProgramDifference:
-    """Names of subscribed views, and of streams."""
+    """Names of subscribed views, of streams, and of imports whose definition or history is another one."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -28,10 +29,7 @@ class ProgramDifference:
     streams_added: tuple[str, ...]
     streams_dropped: tuple[str, ...]
     """Their events stay in the log."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.added or self.changed or self.dropped or self.streams_added or self.streams_dropped)
+    imports_changed: tuple[str, ...]
 
 
 def subscribed_views(program: mmpl.Program) -> tuple[str, ...]:
@@ -55,15 +53,19 @@ def _view_digest(program: mmpl.Program, view: str) -> str:
 
 
 def refuse_changed_streams(logged: Mapping[str, mmpl.StreamDef], streams: Sequence[mmpl.StreamDef]) -> None:
-    """Refuses a changed definition of a stream that is in the log."""
+    """Refuses a changed definition of a stream that is in the log, unless it only has further columns."""
     for stream in streams:
-        if stream.name in logged and logged[stream.name] != stream:
-            hint = "Define a stream with another name, and publish to it; views can read both with UNION ALL."
+        if stream.name in logged and not is_extension(stream, logged[stream.name]):
+            hint = (
+                "Columns that may be NULL can be added at the end. For another change, define a stream with another "
+                "name, and publish to it; views can read both with UNION ALL."
+            )
             raise error("E102", f"the stream {stream.name} is in the log, and its definition cannot change", hint=hint)
 
 
 def compare_programs(old: CompiledProgram, new: CompiledProgram) -> ProgramDifference:
     before, after = view_digests(old.original), view_digests(new.original)
+    editions = {import_.name: import_.edition for import_ in old.original.imports}
     streams_before, streams_after = ({s.name for s in program.rewritten.streams} for program in (old, new))
     return ProgramDifference(
         added=tuple(v for v in after if v not in before),
@@ -72,6 +74,7 @@ def compare_programs(old: CompiledProgram, new: CompiledProgram) -> ProgramDiffe
         unchanged=tuple(v for v in after if before.get(v) == after[v]),
         streams_added=tuple(sorted(streams_after - streams_before)),
         streams_dropped=tuple(sorted(streams_before - streams_after)),
+        imports_changed=tuple(i.name for i in new.original.imports if editions.get(i.name, i.edition) != i.edition),
     )
 
 

@@ -1,12 +1,14 @@
 """Retention: which events the log of a broker keeps, and what holds its truncation back.
 
 An event is removed only if the last hard checkpoint of all views includes it, every durable subscription and every
-neighbour has acknowledged it, and it is older than the setting `keep`. A subscription or a neighbour that has been away
-for longer than the setting `away_max` holds nothing back.
+neighbour has acknowledged it, it is older than the setting `keep`, and it is no part of the history of a republisher. A
+subscription or a neighbour that has been away for longer than the setting `away_max` holds nothing back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set as AbstractSet
 
+from smile.algebra import mmpl
+from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.broker.maintenance.listener import Horizons
 from smile.broker.maintenance.maintainer import Maintainer
 from smile.broker.network.network import Network
@@ -22,7 +24,10 @@ RETENTION_INTERVAL_S = 60.0
 
 
 class Retention:
-    """`monotonic` returns seconds. Used by one thread at a time; `checkpoint_horizons` may be read by any."""
+    """`monotonic` returns seconds. `find_routed` returns the streams of the log that no view reads: those that global
+    subscriptions and plans have imported. `needed_by_plans` returns what plans have not passed on yet.
+    `find_histories` returns how many ticks of a stream of the log stay in it at least. Used by one thread at a time;
+    `checkpoint_horizons` may be read by any."""
 
     def __init__(
         self,
@@ -33,7 +38,12 @@ class Retention:
         settings: Settings,
         clock: Clock,
         monotonic: Callable[[], float],
+        find_routed: Callable[[], AbstractSet[str]],
+        needed_by_plans: Callable[[], Horizons],
+        find_histories: Callable[[], Mapping[str, int]],
     ) -> None:
+        self._find_histories = find_histories
+        self._find_routed, self._needed_by_plans = find_routed, needed_by_plans
         self._log, self._maintainer = log, maintainer
         self._network, self._subscriptions = network, subscriptions
         self._settings, self._clock, self._monotonic = settings, clock, monotonic
@@ -56,12 +66,33 @@ class Retention:
         horizons = self._maintainer.checkpoint() if has_views else self._log.newest().named_horizons()
         if horizons is None:
             return
-        subscribed = self._subscriptions.needed_horizons(away_us_max)
-        horizons = self.checkpoint_horizons = _limit(horizons, subscribed, self._log.streams)
+        horizons = {**horizons, **self._routed_horizons()}
+        subscribed = self._subscriptions.needed_horizons(away_us_max, keep_us)
+        horizons = _limit(horizons, subscribed, self._log.streams)
+        horizons = self.checkpoint_horizons = _limit(horizons, self._needed_by_plans(), self._log.streams)
         if keep_us is not None:
             exported = self._network.needed_horizons(away_us_max)
             horizons = _limit(horizons, exported, self._log.streams)
+            horizons = _limit(horizons, self._history_horizons(horizons), self._log.streams)
             self._log.truncate(horizons, before=self._clock() - keep_us)
+
+    def _history_horizons(self, horizons: Horizons) -> Horizons:
+        """Where the histories of republishers begin, for each stream and each origin."""
+        now, streams = self._clock() * TICKS_PER_MICROSECOND, self._log.streams
+        begins = {stream: now - ticks for stream, ticks in self._find_histories().items()}
+        named = {name: split_name(name, streams)[0] for name in horizons}
+        return {**begins, **{name: begins[stream] for name, stream in named.items() if stream in begins}}
+
+    def _routed_horizons(self) -> Horizons:
+        routed, streams = self._find_routed(), self._log.streams
+        newest = self._log.newest().named_horizons() if routed else {}
+        return {name: tick for name, tick in newest.items() if split_name(name, streams)[0] in routed}
+
+
+def find_histories(program: mmpl.Program) -> dict[str, int]:
+    """How many ticks of the streams of republishers stay in the log at least."""
+    ticks = {history.relation: history.ticks for history in program.histories}
+    return {i.stream.name: ticks[i.name] for i in program.republishers if i.stream is not None and i.name in ticks}
 
 
 def _limit(horizons: Horizons, needed: Horizons, streams: Iterable[str]) -> Horizons:

@@ -35,7 +35,7 @@ ANY_NAME: Final = "*"
 """A grant on this name covers every stream, or every view."""
 
 PROGRAM: Final = "program"
-"""The name that ADMIN is granted on. It covers the program, its views and the broker's status."""
+"""The name that ADMIN and QUERY are granted on. ADMIN covers the program, its views and the broker's status."""
 
 _FORMAT: Final = 1
 _APPLICATION_ID: Final = int.from_bytes(b"SMIA", "big")
@@ -61,6 +61,11 @@ class Right(StrEnum):
     read = "READ"
     """Of raw events of a stream, from the log."""
     admin = "ADMIN"
+    query = "QUERY"
+    """Of ad-hoc queries, over what the principal may subscribe to."""
+
+
+RIGHTS_ON_PROGRAM: Final = (Right.admin, Right.query)
 
 
 @dataclass(frozen=True, order=True)
@@ -78,12 +83,21 @@ class AccessEntries:
     """Principal by the token's hash: the lookup takes as long for any token."""
     grants: frozenset[Grant]
 
+    @property
+    def administrators(self) -> set[str]:
+        """The principals that have the right to administer, and a token to use it with."""
+        return {g.principal for g in self.grants if g.right == Right.admin} & set(self.tokens.values())
+
 
 NO_ENTRIES: Final = AccessEntries({}, frozenset())
 
 
 class AccessDatabaseBusy(SmileError):
     """Another process is writing; the entries that were read last remain valid."""
+
+
+class LastAdministratorError(SmileError):
+    """The change would leave nobody who can administer the broker over the network."""
 
 
 def token_hash(token: str) -> str:
@@ -141,9 +155,10 @@ class AccessDatabase:
             self._connection.execute("INSERT INTO tokens VALUES (?, ?, ?)", (*values, _checksum(*values)))
         return token
 
-    def revoke_tokens(self, principal: str) -> int:
-        """Deletes all tokens of the principal. Returns their number."""
-        with self._translate_errors():
+    def revoke_tokens(self, principal: str, keeps_administrator: bool = False) -> int:
+        """Deletes all tokens of the principal. Returns their number. `LastAdministratorError` if `keeps_administrator`
+        and nobody else can administer the broker."""
+        with self._translate_errors(), self._revocation(keeps_administrator):
             return self._connection.execute("DELETE FROM tokens WHERE principal = ?", (principal,)).rowcount
 
     def grant(self, grant: Grant) -> bool:
@@ -155,13 +170,25 @@ class AccessDatabase:
             )
             return cursor.rowcount > 0
 
-    def revoke(self, grant: Grant) -> bool:
-        """Returns whether it had been granted."""
-        with self._translate_errors():
-            cursor = self._connection.execute(
-                "DELETE FROM grants WHERE (right, name, principal) = (?, ?, ?)", _grant_values(grant)
-            )
+    def revoke(self, grant: Grant, keeps_administrator: bool = False) -> bool:
+        """Returns whether it had been granted. `keeps_administrator` is as for `revoke_tokens`."""
+        values = _grant_values(grant)
+        with self._translate_errors(), self._revocation(keeps_administrator):
+            cursor = self._connection.execute("DELETE FROM grants WHERE (right, name, principal) = (?, ?, ?)", values)
             return cursor.rowcount > 0
+
+    @contextmanager
+    def _revocation(self, keeps_administrator: bool) -> Iterator[None]:
+        """A transaction, so that two revocations at once cannot remove the last two administrators."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            if keeps_administrator and not self.read_entries().administrators:
+                raise LastAdministratorError(Diagnostic("E093", "nobody could administer the broker any more"))
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
 
     def _prepare(self) -> None:
         if self.path.stat().st_size == 0:
@@ -215,8 +242,8 @@ def _check_principal(name: str) -> str:
 def _grant_values(grant: Grant) -> tuple[str, str, str]:
     if not grant.name or not grant.name.isprintable() or len(grant.name) > limits.principal_chars_max:
         raise error("E093", f"{grant.name[: limits.principal_chars_max]!r} is not a name of a stream or view")
-    if grant.right == Right.admin and grant.name != PROGRAM:
-        raise error("E093", f"ADMIN is granted on {PROGRAM}, not on {grant.name}")
+    if grant.right in RIGHTS_ON_PROGRAM and grant.name != PROGRAM:
+        raise error("E093", f"{grant.right} is granted on {PROGRAM}, not on {grant.name}")
     return Right(grant.right).value, grant.name, _check_principal(grant.principal)
 
 
@@ -249,9 +276,20 @@ class Access:
         if not self.requires_tokens:
             return True
         grants = self._current_entries().grants
-        if right == Right.admin:
+        if right in RIGHTS_ON_PROGRAM:
             return Grant(right, PROGRAM, principal) in grants
         return Grant(right, name, principal) in grants or Grant(right, ANY_NAME, principal) in grants
+
+    @contextmanager
+    def open_database(self) -> Iterator[AccessDatabase]:
+        """The file, for changes. They hold here as soon as it is closed."""
+        database = AccessDatabase(self._path)
+        try:
+            yield database
+        finally:
+            database.close()
+            with self._lock:
+                self._refreshed_at = -limits.access_age_s_max
 
     def close(self) -> None:
         with self._lock:
@@ -271,7 +309,7 @@ class Access:
                     pass
                 except SmileError as problem:
                     self._close_database()
-                    self._log_error(str(problem))
+                    self._log_error(problem.message)
             return self._entries
 
     def _refresh(self) -> None:

@@ -39,6 +39,8 @@ class ClientMessage(Struct, forbid_unknown_fields=True):
     name: str | None = None
     deliver: Literal["events", "rows"] | None = None
     start: Literal["all", "kept", "new"] | None = None
+    scope: Literal["local", "global"] | None = None
+    filter: str | None = None
     ack: MessageId | None = None
     n: Annotated[int, Meta(ge=0)] | None = None
     at: Annotated[dict[str, Tick], Meta(max_length=limits.streams_named_max)] | None = None
@@ -49,7 +51,7 @@ class ClientMessage(Struct, forbid_unknown_fields=True):
 ALLOWED_FIELDS: Final = {
     "publish": ("events", "id", "producer", "seq"),
     "silence": ("to", "id"),
-    "subscribe": ("id", "where", "resume", "after", "window", "name", "deliver", "start"),
+    "subscribe": ("id", "where", "resume", "after", "window", "name", "deliver", "start", "scope", "filter"),
     "ack": ("n", "at"),
     "unsubscribe": (),
     "ping": (),

@@ -1,12 +1,38 @@
 """Reads and encodes the events of durable subscriptions. It is done in threads, since the log is on the disk."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
 from smile import limits
+from smile.broker.subscriptions.durable_request import DurableRequest
+from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
 from smile.broker.subscriptions.event_subscription import EventFrame, EventSubscription
-from smile.encoding.json_events import json_events
-from smile.gateway.http.response import encode
+from smile.errors import SmileError
+from smile.gateway.access import Right
+from smile.gateway.gateway import Caller, Gateway
+from smile.gateway.http.response import ProgramError, encode
+from smile.source import Source
+
+
+def open_events(
+    gateway: Gateway,
+    caller: Caller,
+    request: DurableRequest,
+    waker: Callable[[], None],
+    on_end: Callable[[SmileError], None],
+) -> SubscriptionClaim:
+    """Begins to deliver events. The caller also needs the right to subscribe to the tables that the filter reads. An
+    error in the text of the filter has its position in it."""
+    subscriptions = gateway.broker.subscriptions
+    try:
+        for table in subscriptions.tables_of(request):
+            gateway.require(caller, Right.subscribe, table)
+        return subscriptions.open_events(request, waker, on_end)
+    except SmileError as problem:
+        if problem.diagnostics[0].span is None:
+            raise
+        raise ProgramError(problem, Source("filter", request.filter)) from None
 
 
 @dataclass(frozen=True)
@@ -28,12 +54,12 @@ class EncodedEvents:
         )
 
 
-def read_events(subscription: EventSubscription) -> EncodedEvents | None:
+def read_events(gateway: Gateway, subscription: EventSubscription) -> EncodedEvents | None:
     """The next frame, with as many events as fit into it, but at least one."""
     frame = subscription.next_frame(limits.frame_rows_max)
     if frame is None:
         return None
-    messages = [encode(event) for event in json_events(frame.source, frame.rows, frame.ticks, frame.origins)]
+    messages = gateway.event_encoder.encode(subscription.selection, frame)
     sizes = accumulate(map(len, messages))
     count = next((i for i, size in enumerate(sizes) if size > limits.frame_rows_bytes_max), len(messages))
     if count < len(messages):

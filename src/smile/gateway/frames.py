@@ -9,6 +9,7 @@ encoding them in small frames, so the rows of several subscriptions with differe
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 from weakref import ReferenceType, ref
@@ -71,7 +72,7 @@ class FrameEncoder:
         messages = _fitting_messages(frame)
         is_complete = len(messages) == len(frame.change_numbers)
         if not is_complete:
-            frame = replace(frame, progress=None, resume=None)
+            frame = replace(frame, progress=None, resume=None, epochs={})
         return EncodedFrame(self._encode(frame, messages), len(messages), is_complete, frame.resume)
 
 
@@ -118,8 +119,12 @@ def frame_batch(frame: ViewFrame) -> pa.RecordBatch:
 
 def _fitting_messages(frame: ViewFrame) -> list[bytes]:
     """The encoded rows that fit into a frame."""
-    encoded: list[bytes] = []
-    row_count, bytes_left = len(frame.change_numbers), limits.frame_rows_bytes_max
+    row_count, bytes_left = frame.row_count, limits.frame_rows_bytes_max
+    known = [frame.encoded_rows.get(number) for number in frame.change_numbers.tolist()]
+    encoded = [message for message in known if message is not None]
+    if len(encoded) == row_count and sum(map(len, encoded)) <= bytes_left:
+        return encoded
+    encoded = []
     while len(encoded) < row_count:
         end = min(row_count, len(encoded) + _next_row_count(len(encoded), bytes_left))
         messages = _encode_rows(frame, np.arange(len(encoded), end))
@@ -150,14 +155,26 @@ def _fitting_count(messages: Sequence[bytes], bytes_left: int) -> int:
 
 def progress_json(frame: ViewFrame) -> bytes:
     """The horizons as a JSON object; empty if the frame does not end with progress."""
-    return encode({stream: tick_json(tick) for stream, tick in shown_horizons(frame.progress or {}).items()})
+    return _horizons_json(tuple((frame.progress or {}).items()))
+
+
+def progress_fields(frame: ViewFrame) -> bytes:
+    """The progress, and the closed epochs if there are any, as fields of a JSON object."""
+    epochs = b',"epochs":' + encode(frame.epochs) if frame.epochs else b""
+    return b'"progress":' + progress_json(frame) + epochs
+
+
+@lru_cache(maxsize=100)
+def _horizons_json(horizons: tuple[tuple[str, int], ...]) -> bytes:
+    """Cached, because all frames of a round have the same horizons."""
+    return encode({stream: tick_json(tick) for stream, tick in shown_horizons(dict(horizons)).items()})
 
 
 def encode_websocket(frame: ViewFrame, messages: Sequence[bytes]) -> bytes:
     """The end of a frame on a WebSocket, whose beginning depends on the subscription: `{"id":1,"n":5,`."""
     parts = [b'"reset":true,' if frame.reset else b"", b'"rows":[', b",".join(messages), b"]"]
     if frame.progress is not None:
-        parts += [b',"progress":', progress_json(frame)]
+        parts += [b",", progress_fields(frame)]
     if frame.resume is not None:
         parts += [b',"resume":', encode(frame.resume)]
     return b"".join([*parts, b"}"])
@@ -170,5 +187,5 @@ def encode_sse(frame: ViewFrame, messages: Sequence[bytes]) -> bytes:
     parts += [b"event: change\ndata: " + message + b"\n\n" for message in messages]
     if frame.progress is not None:
         token = b"id: " + frame.resume.encode() + b"\n" if frame.resume is not None else b""
-        parts.append(b"event: progress\n" + token + b'data: {"progress":' + progress_json(frame) + b"}\n\n")
+        parts.append(b"event: progress\n" + token + b"data: {" + progress_fields(frame) + b"}\n\n")
     return b"".join(parts)

@@ -17,6 +17,7 @@ from smile.broker.views.view import ViewFrame
 from smile.errors import SmileError, error
 from smile.gateway.access import PROGRAM, Access, Right
 from smile.gateway.delivery_scheduler import DeliveryScheduler, PendingPublications
+from smile.gateway.event_encoder import EventEncoder
 from smile.gateway.frames import FrameEncoder, encode_ahead, encode_sse, encode_websocket
 from smile.gateway.http.response import HttpError
 from smile.gateway.metrics import DelayHistograms
@@ -47,6 +48,10 @@ class Subscriber(Protocol):
     @property
     def relation(self) -> str: ...
 
+    @property
+    def tables(self) -> Iterable[str]:
+        """The tables that its filter reads."""
+
     def wake(self) -> None:
         """Called when there may be a frame to deliver."""
 
@@ -54,7 +59,7 @@ class Subscriber(Protocol):
         """Ends the subscription, and sends this error."""
 
 
-class Session(Protocol):
+class OpenConnection(Protocol):
     """A connection that stays open between requests."""
 
     caller: Caller
@@ -78,10 +83,11 @@ class Gateway:
         self.pending_publications = PendingPublications(loop, self.delays.publish.observe)
         self.websocket_frames = FrameEncoder(encode_websocket, self._observe_delivery)
         self.sse_frames = FrameEncoder(encode_sse, self._observe_delivery)
+        self.event_encoder = EventEncoder()
         self.request_limiter = RateLimiter(settings.requests_per_second_max, "requests")
         self.event_limiter = RateLimiter(settings.events_per_second_max, "events")
         self.subscribers: set[Subscriber] = set()
-        self.sessions: set[Session] = set()
+        self.sessions: set[OpenConnection] = set()
         self.stopping = False
         self.counts: Counter[str] = Counter()
         self.snapshots = SnapshotCounts()
@@ -115,6 +121,10 @@ class Gateway:
     def is_allowed(self, caller: Caller, right: Right, name: str) -> bool:
         """Whether the caller has the right now; a revoked token has none."""
         is_valid = self.access.principal(caller.token) == caller.principal
+        query = self.broker.queries.find(name) if right == Right.subscribe else None
+        if query is not None:
+            is_own = query.principal == caller.principal and self.is_allowed(caller, Right.query, PROGRAM)
+            return is_own and all(self.is_allowed(caller, Right.subscribe, relation) for relation in query.reads)
         return is_valid and self.access.is_allowed(caller.principal, right, name)
 
     def require(self, caller: Caller, right: Right, name: str = PROGRAM) -> None:
@@ -146,11 +156,13 @@ class Gateway:
         revoked. Call it every second."""
         allowed: dict[tuple[Caller, str], bool] = {}
         for subscriber in list(self.subscribers):
-            key = subscriber.caller, subscriber.relation
-            if key not in allowed:
-                allowed[key] = self.is_allowed(subscriber.caller, Right.subscribe, subscriber.relation)
-            if not allowed[key]:
-                subscriber.end(self.denial_error(subscriber.caller, Right.subscribe, subscriber.relation))
+            for relation in (subscriber.relation, *subscriber.tables):
+                key = subscriber.caller, relation
+                if key not in allowed:
+                    allowed[key] = self.is_allowed(subscriber.caller, Right.subscribe, relation)
+                if not allowed[key]:
+                    subscriber.end(self.denial_error(subscriber.caller, Right.subscribe, relation))
+                    break
         for session in list(self.sessions):
             if self.access.principal(session.caller.token) != session.caller.principal:
                 session.end(_revoked_error())

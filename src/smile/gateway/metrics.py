@@ -3,6 +3,8 @@
 `prometheus_client.generate_latest` writes them; no global registry is used.
 """
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +12,8 @@ from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from smile import limits
 
 
 class MetricDefinition(NamedTuple):
@@ -69,6 +73,32 @@ class StatusCollector(Collector):
 _DELAY_BUCKETS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
+class DelayMeter:
+    """A histogram of delays, and the last of them. Thread-safe."""
+
+    def __init__(self, histogram: Histogram, clock: Callable[[], float] = time.monotonic) -> None:
+        self.histogram, self._clock = histogram, clock
+        self._recent: deque[tuple[float, float]] = deque(maxlen=limits.delays_kept)
+
+    def observe(self, delay_s: float) -> None:
+        self.histogram.observe(delay_s)
+        self._recent.append((self._clock(), delay_s))
+
+    def recent_ms(self) -> dict[str, float | None]:
+        """Of the last half minute: the median, and what one in twenty exceeds."""
+        since = self._clock() - _RECENT_S
+        delays = sorted(delay_s for at, delay_s in list(self._recent) if at >= since)
+        if not delays:
+            return {"median": None, "p95": None}
+        return {
+            name: round(1000 * delays[int(share * (len(delays) - 1))], 3)
+            for name, share in (("median", 0.5), ("p95", 0.95))
+        }
+
+
+_RECENT_S: Final = 30.0
+
+
 class DelayHistograms:
     """Histograms of the delays that users notice. Thread-safe."""
 
@@ -78,12 +108,17 @@ class DelayHistograms:
             "Seconds from the time of the newest events that a frame of changes includes to its sending, over "
             "WebSocket and as server-sent events."
         )
-        self.publish = Histogram("smile_publish_delay_seconds", publish, buckets=_DELAY_BUCKETS, registry=None)
-        self.delivery = Histogram("smile_delivery_delay_seconds", delivery, buckets=_DELAY_BUCKETS, registry=None)
+        self.publish, self.delivery = (
+            DelayMeter(Histogram(f"smile_{name}_delay_seconds", text, buckets=_DELAY_BUCKETS, registry=None))
+            for name, text in (("publish", publish), ("delivery", delivery))
+        )
 
     @property
     def all(self) -> tuple[Histogram, ...]:
-        return self.publish, self.delivery
+        return self.publish.histogram, self.delivery.histogram
+
+    def recent_ms(self) -> dict[str, dict[str, float | None]]:
+        return {"publish": self.publish.recent_ms(), "delivery": self.delivery.recent_ms()}
 
 
 def _trouble_metric(troubles: Sequence[Mapping[str, Any]]) -> GaugeMetricFamily:
@@ -123,6 +158,13 @@ BROKER_METRICS: Final = (
         "subscription",
     ),
     _gauge("smile_subscription_seen_seconds", "subscriptions.*.seen_s", "Time since it was connected.", "subscription"),
+    _gauge(
+        "smile_view_behind_seconds", "views.*.behind_s", "How far the slowest subscriber is behind the view.", "view"
+    ),
+    _gauge("smile_start_for_seconds", "start.for_s", "For how long the engine has been starting."),
+    _gauge("smile_start_took_seconds", "start.took_s", "How long the start of the engine took."),
+    _gauge("smile_start_usual_seconds", "start.usual_s", "How long a start of the engine usually takes."),
+    _gauge("smile_log_bytes", "log_bytes", "Size of the log on the disk."),
     _gauge("smile_memory_bytes", "memory_bytes", "Memory that the broker's process occupies."),
     _gauge("smile_java_memory_bytes", "java_memory_bytes", "Memory that the Java process of Spark occupies."),
     _gauge("smile_disk_free_bytes", "disk_free_bytes", "Free space in the data directory."),
@@ -161,6 +203,9 @@ BROKER_METRICS: Final = (
     _counter("smile_link_received_bytes", "links.*.received.bytes", "Bytes received over the link.", "link"),
     _gauge("smile_link_received_bytes_per_second", "links.*.received.bytes_per_s", "Bytes received a second.", "link"),
     _gauge("smile_link_received_rows_per_second", "links.*.received.rows_per_s", "Rows received a second.", "link"),
+    _gauge(
+        "smile_link_curious_seconds", "links.*.curious.*.for_s", "How long it waits for an answer.", "link", "import"
+    ),
     _counter("smile_link_questions_asked", "links.*.questions_asked", "Questions for what is missing.", "link"),
     _counter("smile_link_questions_answered", "links.*.questions_answered", "Questions of the neighbour.", "link"),
     _gauge("smile_import_for_seconds", "imports.*.for_s", "How long the import is in its state.", "import"),
@@ -173,6 +218,67 @@ BROKER_METRICS: Final = (
         "smile_import_questions", "imports.*.questions", "Questions for what is missing, on open links.", "import"
     ),
     _gauge("smile_import_redundant", "imports.*.redundant", "Messages that brought nothing new.", "import"),
+    _gauge("smile_source_for_seconds", "connectors.sources.*.for_s", "How long it works, or waits.", "source"),
+    _gauge("smile_source_failures", "connectors.sources.*.failures", "Failures since the last success.", "source"),
+    _counter("smile_source_events", "connectors.sources.*.events", "Events that the source has published.", "source"),
+    _counter("smile_source_repeated", "connectors.sources.*.repeated", "Events that were in the log.", "source"),
+    _counter("smile_source_refused", "connectors.sources.*.refused", "Events that the stream has refused.", "source"),
+    _gauge("smile_source_dead_letters", "connectors.sources.*.dead_letters", "Dead letters of the source.", "source"),
+    _gauge(
+        "smile_source_behind_seconds",
+        "connectors.sources.*.behind_s",
+        "Time since everything was read that the source had.",
+        "source",
+    ),
+    _gauge("smile_sink_for_seconds", "connectors.sinks.*.for_s", "How long it works, or waits.", "sink"),
+    _gauge("smile_sink_failures", "connectors.sinks.*.failures", "Failures since the last success.", "sink"),
+    _counter("smile_sink_writes", "connectors.sinks.*.writes", "Writes of the sink.", "sink"),
+    _counter("smile_sink_rows", "connectors.sinks.*.rows", "Changed rows that the sink has written.", "sink"),
+    _gauge("smile_sink_dead_letters", "connectors.sinks.*.dead_letters", "Dead letters of the sink.", "sink"),
+    _gauge(
+        "smile_sink_behind_seconds",
+        "connectors.sinks.*.behind_s",
+        "Time since the sink had everything that the view had.",
+        "sink",
+    ),
+    _gauge("smile_database_for_seconds", "postgres.connections.*.for_s", "How long it works, or waits.", "worker"),
+    _gauge("smile_database_failures", "postgres.connections.*.failures", "Failures since the last success.", "worker"),
+    _counter("smile_capture_events", "postgres.capture.events", "Events of the database that were published."),
+    _counter("smile_capture_repeated", "postgres.capture.repeated", "Events that were in the log already."),
+    _counter("smile_capture_unlogged", "postgres.capture.unlogged", "NON-GUARANTEED events that were taken."),
+    _counter("smile_capture_messages", "postgres.capture.messages", "IMMEDIATE events in logical messages."),
+    _counter("smile_capture_refused", "postgres.capture.refused", "Events that the broker has refused."),
+    _counter("smile_capture_batches", "postgres.capture.batches", "Batches of events of the database."),
+    _gauge("smile_capture_waiting_events", "postgres.capture.waiting_events", "Committed events that wait."),
+    _gauge("smile_capture_lag_seconds", "postgres.capture.lag_s", "Age of the oldest committed event that waits."),
+    _gauge(
+        "smile_capture_oldest_transaction_seconds",
+        "postgres.capture.oldest_transaction_s",
+        "Age of the oldest transaction of the database that writes.",
+    ),
+    _gauge("smile_database_exceptions", "postgres.capture.exceptions", "Events in exception queues."),
+    _counter(
+        "smile_database_delivered",
+        "postgres.database_subscriptions.*.delivered",
+        "Deliveries of the subscription's stream.",
+        "subscription",
+    ),
+    _gauge(
+        "smile_database_position",
+        "postgres.database_subscriptions.*.position.*",
+        "Position in the stream.",
+        "subscription",
+        "origin",
+    ),
+    _counter("smile_view_table_transactions", "postgres.view_tables.*.transactions", "Transactions.", "table"),
+    _counter("smile_view_table_rows", "postgres.view_tables.*.rows", "Changed rows that were written.", "table"),
+    _gauge(
+        "smile_gateway_delay_ms",
+        "gateway.delays_ms.*.*",
+        "Delays of the last half minute: publish, until a publication is answered; delivery, from event to subscriber.",
+        "kind",
+        "part",
+    ),
     _gauge("smile_gateway_connections", "gateway.connections", "Connections."),
     _gauge("smile_gateway_subscriptions", "gateway.subscriptions", "Subscriptions."),
     _gauge("smile_gateway_publications_pending", "gateway.publications_pending", "Publications not answered yet."),

@@ -1,8 +1,9 @@
 """Checks of hosts and origins: a web page of another site that is not allowed can neither read from the broker nor
 publish.
 
-A page can reach a broker on its reader's machine by the broker's address (then the header Origin reveals the page), or
-by a name of its own that it lets point to that address (then the header Host reveals it). Only browsers send Origin.
+A page that is not allowed is told so, and can read nothing else. It can reach a broker on its reader's machine by the
+broker's address (then the header Origin reveals the page), or by a name of its own that it lets point to that address
+(then the header Host reveals it). Only browsers send Origin.
 """
 
 import ipaddress
@@ -18,7 +19,7 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::([0-9]{1,5}))
 
 _METHODS = "GET, HEAD, POST, PUT, DELETE"
 _ALLOWED_HEADERS = "authorization, content-type, last-event-id, smile-producer, smile-sequence"
-_EXPOSED_HEADERS = "smile-progress, smile-resume, retry-after"
+_EXPOSED_HEADERS = "smile-progress, smile-resume, smile-epochs, retry-after"
 
 
 class OriginPolicy:
@@ -45,7 +46,7 @@ class OriginPolicy:
             return False
         if normalized in self._origins:
             return True
-        hint = "Add it to the setting origins, if its pages may call this broker."
+        hint = f"If its pages may call this broker, start it with --origins {origin[:100]}"
         raise error("E104", f"pages of {origin[:100]!r} may not call this broker", hint=hint)
 
 

@@ -127,6 +127,7 @@ class GatewayServer(UvicornServer):
             limiters = self.gateway.request_limiter, self.gateway.event_limiter
             self.flight = FlightServer(self._broker, self._settings, self._access, *limiters, self.counts)
         self._print_line(f"listening on {self._url}")
+        self._print_line(f"the console is at {self._url}/")
         if self.flight is not None:
             self._print_line(f"Arrow Flight on {self.flight.location}")
         assert self.links is not None

@@ -181,6 +181,13 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if not self.is_closed:
             self.transport.writelines([part for data in messages for part in (encode_frame_head(_BINARY, data), data)])
 
+    async def send(self, message: Any) -> None:
+        """A refusal completes the handshake as well. Without this, uvicorn logs each one as an error of the
+        application."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
+
     def set_message_bytes_max(self, bytes_max: int) -> None:
         """Changes the largest message that may arrive."""
         self.conn.max_message_size = bytes_max

@@ -26,7 +26,10 @@ class Curiosity:
         self._usual_interval_s = IDLE_WAIT_S_MIN / IDLE_FACTOR
         self._gap_wait_s = GAP_WAIT_S
         self._idle_wait_s = self._idle_wait()
-        self._has_gap = False
+        self.has_gap = False
+        """Whether something is known beyond what is missing."""
+        self.since: float | None = None
+        """Since when something is missing, as far as this import knows; None if nothing is."""
         self.deadline = now + self._jitter(self._idle_wait_s)
         """When to ask."""
 
@@ -34,18 +37,21 @@ class Curiosity:
         """The import has advanced: nothing is missing for the time being."""
         interval_s = now - self._advanced_at
         self._usual_interval_s += _SMOOTHING * (interval_s - self._usual_interval_s)
-        self._advanced_at, self._has_gap = now, False
+        self._advanced_at, self.has_gap, self.since = now, False, None
         self._gap_wait_s, self._idle_wait_s = GAP_WAIT_S, self._idle_wait()
         self.deadline = now + self._jitter(self._idle_wait_s)
 
     def noticed_gap(self, now: float) -> None:
         """Something is known beyond what is missing."""
-        if not self._has_gap:
-            self._has_gap = True
+        if not self.has_gap:
+            self.has_gap = True
+            self.since = now if self.since is None else self.since
             self.deadline = now + self._jitter(self._gap_wait_s)
 
     def asked(self, now: float) -> None:
-        if self._has_gap:
+        """A horizon that stands still is missed from the time of the last advance."""
+        self.since = self._advanced_at if self.since is None else self.since
+        if self.has_gap:
             self._gap_wait_s = min(2 * self._gap_wait_s, GAP_WAIT_S_MAX)
             self.deadline = now + self._jitter(self._gap_wait_s)
         else:

@@ -63,6 +63,10 @@ class StreamSource(MembersSource, Protocol):
     def horizons(self) -> Mapping[str, int]:
         """The horizon of each origin."""
 
+    def received(self, origin: str) -> int:
+        """Up to which tick the neighbour has an origin because it has itself sent it over this link; the least horizon
+        if it has not."""
+
     def read(self, origin: str, lo: int, hi: int) -> EventsRange | None:
         """The events of an origin above `lo`, up to a tick that is at most `hi`; None if another broker was asked for
         them. Raises E097 if nobody has them any more."""
@@ -188,7 +192,8 @@ class StreamExport(Export):
                 del self._questions[origin]
             return True
         for origin, horizon in horizons.items():
-            sent = self._sent.setdefault(origin, self._start)
+            # What has come over this link is not sent back over it.
+            sent = self._sent[origin] = max(self._sent.get(origin, self._start), self._source.received(origin))
             if sent < horizon and (end := self._send_range(send, origin, sent, horizon)) is not None:
                 self._sent[origin] = end
                 return True

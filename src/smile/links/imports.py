@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from msgspec.structs import replace
 
@@ -32,6 +32,8 @@ from smile.links.messages import (
 OPEN_WAIT_S: Final = 2.0
 """How long to wait for the answer to a request to open an import."""
 
+STANDING_WAIT_S: Final = 5.0
+"""An origin that stands still for so long, while others advance, is asked for: its last range may have been lost."""
 REFUSED_WAIT_S: Final = 30.0
 """After a refusal that stays until somebody changes a program or a grant."""
 
@@ -84,6 +86,15 @@ class ViewSink(Protocol):
     def append(self, start: StreamHorizons | None, bodies: list[bytes], end: StreamHorizons) -> None:
         """Appends a frame: the rows that have changed between two sets of horizons. Without `start`, they are all
         rows."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What an import is curious about."""
+
+    what: Literal["gap", "horizon"]
+    """Something before what has arrived, or what follows a horizon that stands still."""
+    since: float
 
 
 @dataclass
@@ -153,6 +164,14 @@ class Import(ABC):
             self.figures.state, self.figures.since = state, now
 
     @property
+    def missing(self) -> Missing | None:
+        """None while the import follows its neighbour."""
+        since = self._curiosity.since
+        if not self._is_open or since is None:
+            return None
+        return Missing("gap" if self._curiosity.has_gap else "horizon", since)
+
+    @property
     @abstractmethod
     def gap_count(self) -> int:
         """How many gaps there are before what has arrived."""
@@ -182,28 +201,56 @@ class StreamImport(Import):
     def __init__(self, import_id: int, request: OpenImport, sink: StreamSink, random: Random, now: float) -> None:
         super().__init__(import_id, request, random, now)
         self._sink = sink
-        self._members = sink.members()
+        self._members, self._lacks_members = sink.members(), False
         self._inboxes = {origin: _OriginInbox(horizon) for origin, horizon in sink.horizons().items()}
+        self._advanced: set[str] = set()
+        """The origins that have advanced since they were compared last."""
+        self._compare_at = now + STANDING_WAIT_S
+        self.sent_horizons: dict[str, int] = {}
+        """Up to which tick the neighbour has each origin, as far as it has sent it."""
 
     @property
     def gap_count(self) -> int:
         return sum(bool(inbox.waiting) for inbox in list(self._inboxes.values()))
 
     def request(self) -> OpenImport:
+        self._skip_known()
         horizons = {origin: inbox.horizon for origin, inbox in self._inboxes.items()}
         return replace(self._request, horizons={self._request.relation: horizons}, members=self._members)
 
     def poll(self, now: float) -> None:
+        if self._is_open and self._curiosity.has_gap and now >= self.deadline:
+            self._skip_known()
+            if not self.gap_count and not self._lacks_members:
+                self._curiosity.advanced(now)  # another link has brought it
         super().poll(now)
         if self._is_open and (ranges := self._sink.questions(now)):
             self.outgoing.append(Curious(self.import_id, tuple(ranges), is_passed_on=True, members=self._members))
+        if self._is_open and now >= self._compare_at:
+            self._ask_for_standing(now)
+
+    def _ask_for_standing(self, now: float) -> None:
+        """Where all origins stand still, the import is curious anyway."""
+        self._skip_known()
+        standing = [
+            (origin, inbox.horizon, END)
+            for origin, inbox in self._inboxes.items()
+            if origin not in self._advanced and inbox.horizon < END
+        ]
+        if standing and self._advanced:
+            ranges = tuple(standing[: limits.link_ranges_max])
+            self.outgoing.append(Curious(self.import_id, ranges, members=self._members))
+        self._advanced.clear()
+        self._compare_at = now + STANDING_WAIT_S
 
     def receive(self, message: EventsMessage, body: bytes, now: float) -> None:
         if message.members > self._members:
             # The membership was lost or overtaken. It is asked for, and then this range again.
+            self._lacks_members = True
             self._curiosity.noticed_gap(now)
             return
         inbox = self._inbox(message.origin)
+        self.sent_horizons[message.origin] = max(message.hi, self.sent_horizons.get(message.origin, message.hi))
         if message.hi <= max(message.lo, inbox.horizon):
             self.figures.redundant += 1
             self._sink.receive_answer(message.origin, message.lo, message.hi, body)
@@ -221,7 +268,7 @@ class StreamImport(Import):
     def receive_members(self, message: MembersMessage, body: bytes, now: float) -> None:
         if message.version > self._members:
             self._sink.append_members(message.version, body)
-            self._members = message.version
+            self._members, self._lacks_members = message.version, False
             self._curiosity.advanced(now)
 
     def receive_gone(self, message: RangeGone, now: float) -> None:
@@ -246,6 +293,7 @@ class StreamImport(Import):
     def _hand_on(self, inbox: _OriginInbox, origin: str, lo: int, hi: int, body: bytes) -> None:
         self._sink.append(origin, lo, hi, body, self._members)
         inbox.horizon = hi
+        self._advanced.add(origin)
         self.figures.accepted_bytes += len(body)
 
     def _inbox(self, origin: str) -> _OriginInbox:

@@ -15,6 +15,7 @@ from smile.errors import SmileError, error
 from smile.links.exports import DataMessage, Export
 from smile.links.imports import Import, MembersImport, StreamImport, ViewImport
 from smile.links.messages import (
+    ROUTING_VERSION,
     VERSION,
     VERSION_MIN,
     Acknowledge,
@@ -30,16 +31,20 @@ from smile.links.messages import (
     OpenImport,
     RangeGone,
     Received,
+    RoutingReceived,
+    RoutingUpdate,
     RowsMessage,
     StreamHorizons,
     decode_message,
     encode_message,
 )
 from smile.links.rate_meter import RateMeter
+from smile.links.routing.exchange import RoutingExchange
 from smile.links.send_window import SendWindow
 
 HEARTBEAT_S: Final = 2.0
-"""A side that has sent nothing for this time sends a heartbeat."""
+"""A side that has sent nothing for this time sends a heartbeat. So does one whose data is not confirmed, and that has
+sent no more data for this time."""
 DEAD_S: Final = 3 * HEARTBEAT_S + 1.0
 """A side that has received nothing for this time gives the connection up."""
 ACKNOWLEDGE_S: Final = 5.0
@@ -67,8 +72,11 @@ class Importer(Protocol):
     def acknowledged(self, import_id: int) -> StreamHorizons:
         """What will not be asked for again, whatever happens to this broker."""
 
-    def can_receive(self) -> bool:
-        """Whether so little waits to be stored that the neighbour may send more."""
+    def note_received(self, number: int) -> None:
+        """All data messages up to this number were passed to the imports, or are lost."""
+
+    def stored_number(self) -> int:
+        """The last of these numbers up to which everything is stored. The neighbour may send more then."""
 
 
 class Exporter(Protocol):
@@ -108,6 +116,7 @@ class Link:
         exporter: Exporter,
         now: float,
         wake: Callable[[], None] = lambda: None,
+        routing: RoutingExchange | None = None,
     ) -> None:
         self.neighbour: str | None = None
         """The name of the other broker, when it is known."""
@@ -115,22 +124,37 @@ class Link:
         self.figures = LinkFigures()
         self._identity, self._wake = identity, wake
         self._importer, self._exporter = importer, exporter
+        self._routing = routing
+        self.routes = False
+        """Whether both sides take part in routing."""
         self._imports: Mapping[int, Import] = {}
         self._exports: dict[int, tuple[OpenImport, Export, ImportOpened]] = {}
         self._window = SendWindow(limits.link_window_bytes)
-        self._received_number = 0
-        self._has_unconfirmed = False
-        self._sent_at = self._received_at = now
+        self._held_until: float | None = None
+        """When to send what was held back, because a small message is under way."""
+        self._received_number = self._confirmed_number = 0
+        self._must_confirm = False
+        self._sent_at = self._received_at = self._said_at = now
         self._acknowledge_at = now + ACKNOWLEDGE_S
         self._acknowledged_horizons: dict[int, StreamHorizons] = {}
         self._greet(now)
 
     @property
     def deadline(self) -> float:
-        deadlines = [self._sent_at + HEARTBEAT_S, self._received_at + DEAD_S]
+        deadlines = [self._heartbeat_at, self._received_at + DEAD_S]
         if self.neighbour is None:
             return min(*deadlines, self._greet_at)
+        if self._routing is not None and self.routes:
+            deadlines.append(self._routing.deadline)
+        if self._held_until is not None:
+            deadlines.append(self._held_until)
         return min(*deadlines, self._acknowledge_at, *(i.deadline for i in self._imports.values()))
+
+    @property
+    def _heartbeat_at(self) -> float:
+        """While data is under way, only data and heartbeats count. Other messages do not say how much data there was:
+        the last of it may be lost and fill the window."""
+        return (self._said_at if self._window.is_waiting else self._sent_at) + HEARTBEAT_S
 
     @property
     def exported_relations(self) -> list[str]:
@@ -138,7 +162,7 @@ class Link:
 
     @property
     def delay_s(self) -> float | None:
-        """The time from the last confirmed data message to its confirmation."""
+        """The time from the last confirmed data message to its confirmation: the neighbour has stored it by then."""
         return self._window.delay_s
 
     def close(self) -> None:
@@ -166,17 +190,28 @@ class Link:
         if now - self._received_at >= DEAD_S:
             raise error("E121", f"the neighbour has been silent for {DEAD_S:.0f} seconds")
         if self.neighbour is not None:
+            if self._routing is not None and self.routes:
+                for update in self._routing.poll(now):
+                    self._send(update, now)
             self._update_imports(now)
             self._poll_imports(now)
             if is_writable:
                 self._send_exports(now)
         elif now >= self._greet_at:
             self._greet(now)
-        if self._has_unconfirmed and self._importer.can_receive():
-            self._has_unconfirmed = False
-            self._send(Received(self._received_number), now)
-        if now - self._sent_at >= HEARTBEAT_S:
+        self._confirm(now)
+        if now >= self._heartbeat_at:
+            self._said_at = now
             self._send(Heartbeat(self._window.last_number), now)
+
+    def _confirm(self, now: float) -> None:
+        """Says what is stored: once, and again if the neighbour seems not to know."""
+        stored_number = self._importer.stored_number()
+        is_all_stored = stored_number >= self._received_number
+        if stored_number > self._confirmed_number or (self._must_confirm and is_all_stored):
+            self._confirmed_number = stored_number
+            self._must_confirm &= not is_all_stored
+            self._send(Received(stored_number), now)
 
     def _update_imports(self, now: float) -> None:
         imports = self._importer.imports(now)
@@ -205,11 +240,16 @@ class Link:
 
     def _send_exports(self, now: float) -> None:
         """Sends in turns, so that no export waits for another one."""
+        self._held_until = self._window.held_until
+        if self._held_until is not None and now < self._held_until:
+            return
+        self._held_until = None
 
         def send(make_header: Callable[[int], DataMessage], body: bytes) -> None:
             header = make_header(self._window.next_number())
             packet = encode_message(header, body)
             self._window.sent(len(packet), now)
+            self._said_at = now
             self.figures.sent_rows.add(header.rows, now)
             self._send_packet(packet, now)
 
@@ -269,6 +309,7 @@ class Link:
                 raise error("E126", f"both brokers of the link are named {hello.broker}", hint=hint)
             self._importer.greet(hello.broker)
             self.neighbour = hello.broker
+            self.routes = self._routing is not None and hello.version >= ROUTING_VERSION
         elif self.neighbour != hello.broker:
             raise error("E120", f"the neighbour {self.neighbour} now calls itself {hello.broker}")
         if not hello.has_heard:
@@ -278,9 +319,9 @@ class Link:
         assert self.neighbour is not None
         match message:
             case EventsMessage() | RowsMessage() | MembersMessage():
-                self._note_number(message.n)
                 self.figures.received_rows.add(message.rows, now)
                 self._receive_data(message, body, now)
+                self._note_number(message.n)
             case RangeGone():
                 imported = self._imports.get(message.id)
                 if isinstance(imported, StreamImport):
@@ -303,14 +344,21 @@ class Link:
                 if message.id in self._exports:
                     self._exporter.acknowledge(self.neighbour, self._exports[message.id][0].relation, message.horizons)
             case Received():
-                self._window.received(message.n, now)
+                self._window.stored(message.n, now)
             case Heartbeat():
                 self._note_number(message.n)
+            case RoutingUpdate():
+                if self._routing is not None and (confirmation := self._routing.receive(message)) is not None:
+                    self._send(confirmation, now)
+            case RoutingReceived():
+                if self._routing is not None:
+                    self._routing.receive_confirmation(message)
             case CloseImport():
                 entry = self._exports.pop(message.id, None)
                 if entry is not None:
                     entry[1].close()
-                    if message.is_dropped:
+                    others = {request.relation for request, _, _ in self._exports.values() if not request.hosts}
+                    if message.is_dropped and not entry[0].hosts and entry[0].relation not in others:
                         self._exporter.release(self.neighbour, entry[0].relation)
 
     def _receive_data(self, message: DataMessage, body: bytes, now: float) -> None:
@@ -331,7 +379,8 @@ class Link:
 
     def _note_number(self, number: int) -> None:
         self._received_number = max(self._received_number, number)
-        self._has_unconfirmed = True
+        self._must_confirm = True
+        self._importer.note_received(self._received_number)
 
     def _open(self, request: OpenImport, now: float) -> None:
         assert self.neighbour is not None

@@ -13,8 +13,11 @@ from smile import limits
 from smile.errors import error
 from smile.horizons import END, HORIZON_MIN
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the protocol. Two brokers use the lower one of theirs, if both know it."""
+
+ROUTING_VERSION: Final = 2
+"""The first version with advertisements and subscriptions. A neighbour with an older one takes no part in routing."""
 
 VERSION_MIN: Final = 1
 """The oldest version that this broker knows."""
@@ -28,6 +31,9 @@ Change = Annotated[int, Meta(ge=-1, le=2**62)]
 Origin = Annotated[str, Meta(min_length=1, max_length=limits.link_name_chars_max)]
 StreamHorizons = Annotated[dict[str, dict[str, Tick]], Meta(max_length=limits.link_streams_max)]
 """By stream and origin."""
+Description = Annotated[str, Meta(max_length=limits.routing_description_chars_max)]
+RoutingKey = tuple[Text, ...]
+"""Identifies an entry of a routing table: its kind, and the fields that its docstring names first."""
 OriginRange = tuple[Origin, Tick, Tick]
 """The ticks of an origin above the first and up to the second."""
 
@@ -53,8 +59,9 @@ class OpenImport(LinkMessage, frozen=True, tag="open"):
     the stream, or of the streams that the view is computed from. `members` is the version of the stream's membership
     that it has.
 
-    `hosts`: the broker publishes to the stream itself, and needs only the membership, from the stream's home. `log`
-    identifies its log. `joins`: it asks to be an origin."""
+    `hosts`: the broker publishes to the stream itself, and asks the stream's home for the membership only. `joins`: it
+    asks to be an origin. `log` identifies the log of a broker that publishes to the stream: its own origins are not
+    sent to it."""
 
     id: ImportId
     relation: Name
@@ -164,7 +171,7 @@ class Acknowledge(LinkMessage, frozen=True, tag="acknowledge"):
 
 
 class Received(LinkMessage, frozen=True, tag="received"):
-    """The greatest number of a data message that has arrived. It opens the window of the sender."""
+    """Everything up to this data message is stored, or lost. It opens the window of the sender."""
 
     n: Number
 
@@ -182,6 +189,91 @@ class CloseImport(LinkMessage, frozen=True, tag="close"):
     is_dropped: bool = False
 
 
+class AdvertisementEntry(Struct, frozen=True, tag_field="kind", tag="advertisement"):
+    """The sender can provide the stream of a broker that publishes it, `host`. `version` counts what the host has said
+    about the stream; a later one replaces an earlier one everywhere. `is_withdrawn`: the host has taken it back.
+
+    `condition` is true of all events. `description` is the export description of the stream, `history` identifies its
+    log. `path` are the brokers from the host to the sender, both included. `is_live`: all links of it are open.
+
+    `role` is "producer" or "republisher" for those of a global stream, `relation`; `stream` is then the name of the
+    publisher. A producer has no description: its events are those of the host's stream `relation`. `origin` is the
+    number of the host in a global stream that it publishes, `registered` the version of its producers, and `producers`
+    how many it has. Up to tick `withdrawn_to`, the host may have had other producers; at or below tick `begins` it has
+    published nothing. `epoch` is the digest of the closed epoch that it has confirmed. `load` says about how many
+    subscriptions its neighbours have to the stream of a republisher: a power of two, or 0.
+
+    With the role "epoch", the host declares a closed epoch of `relation`: `description` is its content."""
+
+    host: Name
+    stream: Name
+    version: Number
+    is_withdrawn: bool = False
+    condition: Text = ""
+    description: Description = ""
+    history: Text = ""
+    path: Annotated[tuple[Name, ...], Meta(max_length=limits.routing_path_max)] = ()
+    is_live: bool = True
+    role: Text = ""
+    relation: Text = ""
+    origin: Text = ""
+    registered: Number = 0
+    withdrawn_to: Tick = HORIZON_MIN
+    producers: Number = 0
+    begins: Tick = HORIZON_MIN
+    epoch: Text = ""
+    load: Number = 0
+
+    @property
+    def key(self) -> RoutingKey:
+        return "advertisement", self.host, self.stream
+
+
+class SubscriptionEntry(Struct, frozen=True, tag_field="kind", tag="subscription"):
+    """The sender, or a broker behind it, subscribes to the events of a host's stream that satisfy a condition."""
+
+    stream: Name
+    host: Name
+    where: Text = ""
+
+    @property
+    def key(self) -> RoutingKey:
+        return "subscription", self.stream, self.host, self.where
+
+
+class ReadyEntry(Struct, frozen=True, tag_field="kind", tag="ready"):
+    """The sender has a relation that the receiver has subscribed to: it can be imported."""
+
+    relation: Name
+
+    @property
+    def key(self) -> RoutingKey:
+        return "ready", self.relation
+
+
+RoutingEntry = AdvertisementEntry | SubscriptionEntry | ReadyEntry
+
+
+class RoutingUpdate(LinkMessage, frozen=True, tag="routing"):
+    """Changes of the table that the sender has for the receiver: new or changed entries, and the keys of removed ones.
+    `n` counts the updates of a link from 1. The first one has only the `digest` of the table; if the receiver has
+    another one, the next updates have the whole table. An update is sent when the one before is confirmed.
+    `is_complete`: the receiver has the whole table now."""
+
+    n: Number
+    entries: Annotated[tuple[RoutingEntry, ...], Meta(max_length=limits.routing_update_entries_max)] = ()
+    removed: Annotated[tuple[RoutingKey, ...], Meta(max_length=limits.routing_update_entries_max)] = ()
+    is_complete: bool = True
+    digest: Text = ""
+
+
+class RoutingReceived(LinkMessage, frozen=True, tag="routed"):
+    """Confirms an update. `has_table`: the receiver has the table with the digest from an earlier link."""
+
+    n: Number
+    has_table: bool = False
+
+
 AnyMessage = (
     Hello
     | OpenImport
@@ -196,6 +288,8 @@ AnyMessage = (
     | Received
     | Heartbeat
     | CloseImport
+    | RoutingUpdate
+    | RoutingReceived
 )
 
 _decoder: Final = msgspec.json.Decoder(AnyMessage)

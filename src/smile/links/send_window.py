@@ -1,9 +1,20 @@
 """Flow control: a sender has a bounded number of bytes under way.
 
-Data messages are numbered, and the receiver says which number has arrived. Everything up to it has arrived or is lost.
+Data messages are numbered, and the receiver says up to which number it has stored them. Everything up to it is stored
+or lost.
+
+After a small message, the sender waits until it is stored, as TCP does by Nagle's algorithm. Changes that come
+meanwhile are sent together in the next message. So a receiver that lacks processor time gets few, larger messages.
 """
 
 from collections import deque
+from typing import Final
+
+SMALL_BYTES_MAX: Final = 2**16
+"""After a larger message, the next one is sent at once."""
+
+HOLD_S_MAX: Final = 0.2
+"""After a small message, the sender waits for at most this time."""
 
 
 class SendWindow:
@@ -22,9 +33,17 @@ class SendWindow:
         return self._bytes < self._bytes_max
 
     @property
-    def is_empty(self) -> bool:
-        """Whether everything that was sent has arrived or is lost."""
-        return not self._under_way
+    def is_waiting(self) -> bool:
+        """Whether something is under way."""
+        return bool(self._under_way)
+
+    @property
+    def held_until(self) -> float | None:
+        """Until when nothing is to be sent, unless what is under way is stored before; None if that is not so."""
+        if not self._under_way:
+            return None
+        _, size, sent_at = self._under_way[-1]
+        return sent_at + HOLD_S_MAX if size <= SMALL_BYTES_MAX else None
 
     def next_number(self) -> int:
         return self.last_number + 1
@@ -34,7 +53,7 @@ class SendWindow:
         self._under_way.append((self.last_number, size, now))
         self._bytes += size
 
-    def received(self, number: int, now: float) -> None:
+    def stored(self, number: int, now: float) -> None:
         while self._under_way and self._under_way[0][0] <= number:
             _, size, sent_at = self._under_way.popleft()
             self._bytes -= size

@@ -26,23 +26,27 @@ START_MIN: Final = HORIZON_MIN + 1
 @dataclass(frozen=True)
 class StreamMember:
     """A broker, and `log`, which identifies its log. All events of the origin are above `start`. If it has ended, none
-    is above `end`; it has ended by a command of its broker, or was fenced by the home."""
+    is above `end`; it has ended by a command of its broker, or was fenced by the home. Of a global stream, `registered`
+    is the version of the broker's producers up to what is known of the origin."""
 
     broker: str
     log: str
     start: int
     end: int | None = None
     is_fenced: bool = False
+    registered: int = 0
 
 
 @dataclass(frozen=True)
 class StreamMembership:
-    """`stream` is the name in the log. `history` identifies the stream, at all its hosts and importers."""
+    """`stream` is the name in the log. `history` identifies the stream, at all its hosts and importers. Of what is
+    assembled from a global stream, `epoch` is the digest of the closed epoch that the home's horizon is about."""
 
     stream: str
     history: str
     version: int
     members: Mapping[str, StreamMember] = field(default_factory=dict)
+    epoch: str = ""
 
     @staticmethod
     def founded(stream: str, history: str, home: str, log: str) -> "StreamMembership":
@@ -127,7 +131,9 @@ class StreamMembership:
                 )
 
     def encode(self) -> bytes:
-        return msgspec.json.encode(_Content(self.history, {o: _Entry.of(m) for o, m in self.members.items()}))
+        return msgspec.json.encode(
+            _Content(self.history, {o: _Entry.of(m) for o, m in self.members.items()}, self.epoch)
+        )
 
     @staticmethod
     def decode(stream: str, version: int, text: bytes) -> "StreamMembership":
@@ -142,7 +148,7 @@ class StreamMembership:
                 raise _wrong(stream, f"{origin[: limits.excerpt_chars_max]} is not the number of an origin")
             if member.end is not None and member.end < member.start:
                 raise _wrong(stream, f"origin {origin} ends before it begins")
-        return StreamMembership(stream, content.history, version, members)
+        return StreamMembership(stream, content.history, version, members, content.epoch)
 
 
 def _wrong(stream: str, problem: str) -> SmileError:
@@ -159,6 +165,7 @@ class _Entry(msgspec.Struct, frozen=True):
     start: int
     end: int | None = None
     fenced: bool = False
+    registered: int = 0
 
     def __post_init__(self) -> None:
         if not START_MIN <= self.start <= END or not (self.end is None or self.end <= END):
@@ -166,15 +173,16 @@ class _Entry(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(member: StreamMember) -> "_Entry":
-        return _Entry(member.broker, member.log, member.start, member.end, member.is_fenced)
+        return _Entry(member.broker, member.log, member.start, member.end, member.is_fenced, member.registered)
 
     def member(self) -> StreamMember:
-        return StreamMember(self.broker, self.log, self.start, self.end, self.fenced)
+        return StreamMember(self.broker, self.log, self.start, self.end, self.fenced, self.registered)
 
 
 class _Content(msgspec.Struct, frozen=True):
     history: _Name
     members: Annotated[dict[str, _Entry], msgspec.Meta(max_length=ORIGIN_MAX)]
+    epoch: _Name = ""
 
 
 _decoder: Final = msgspec.json.Decoder(_Content)

@@ -7,12 +7,13 @@ origins, the events of each origin are read as they come. Of any other stream th
 event is read once all origins have reached its tick; until then it may be in a commit before the position.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from smile.errors import error
 from smile.horizons import HORIZON_MIN, with_origins
 
 DEFAULT_ORIGIN = "0"
@@ -102,3 +103,11 @@ class Log(Protocol):
 
     def backlog(self, position: Position) -> tuple[int, int]:
         """The number of rows and bytes above the position's horizons in the commits after it."""
+
+
+def refuse_truncated_start(start: Position, streams: Iterable[str]) -> None:
+    """Raises E097 if something of a stream was removed before a log's start."""
+    for stream in streams:
+        if stream not in start.horizons:
+            hint = "Events that no view needed were removed (the setting `keep`)."
+            raise error("E097", f"the log was truncated: the first events of {stream} were removed", hint=hint)

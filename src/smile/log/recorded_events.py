@@ -20,9 +20,11 @@ import msgspec
 import pyarrow as pa
 
 from smile import limits
+from smile.algebra import mmpl
+from smile.algebra.coercions import describe_tick
 from smile.algebra.types import TICK_MAX, Value
 from smile.decoding.event_decoder import EventDecoder
-from smile.decoding.stream_schema import EventRow, StreamSchema
+from smile.decoding.stream_schema import SAME_TICK_HINT, EventRow, StreamSchema
 from smile.errors import Diagnostic, SmileError, error, render
 from smile.horizons import END, HORIZON_MIN, origin_name, with_origins
 from smile.log.input_batch import InputBatch
@@ -83,6 +85,14 @@ class EventError(SmileError):
         return f"{self.bad.name}:{self.bad.number}: {self.bad.diagnostic.message}"
 
 
+def refuse_imported_views(program: mmpl.Program) -> None:
+    """Recorded events have the events of imported streams, but no rows of imported views."""
+    for import_ in program.imports:
+        if import_.stream is None:
+            hint = "Replay the log of a broker that has imported it, or replay the program that defines it."
+            raise error("E048", f"recorded events have no rows of the imported view {import_.name}", hint=hint)
+
+
 class _StreamEvents:
     """The events read from one stream, or from one origin of a stream with many origins. `name` is that of its horizon.
 
@@ -122,12 +132,16 @@ class _StreamEvents:
         name = self.name
         index = bisect_left(self._ticks, tick)
         if index == len(self._ticks) or self._ticks[index] != tick:
-            horizon = "its end" if self.horizon == END else f"tick {self.horizon}"
-            message = f"{name} has no event at tick {tick}, and is complete up to {horizon}"
+            horizon = "its end" if self.horizon == END else f"tick {describe_tick(self.horizon)}"
+            message = f"{name} has no event at tick {describe_tick(tick)}, and is complete up to {horizon}"
             hint = "An event declares its stream silent since the previous event, so the ticks of a stream must ascend."
             raise error("E081", message, hint=hint)
         if self._hashes[index] != hash(_encode_row(row)):
-            raise error("E082", f"{name} has another event at tick {tick}, with different content")
+            raise error(
+                "E082",
+                f"{name} has another event at tick {describe_tick(tick)}, with different content",
+                hint=SAME_TICK_HINT,
+            )
 
 
 class _ManyOrigins:
@@ -159,7 +173,8 @@ class _ManyOrigins:
         """An origin that joins begins above everything that its stream is known to have."""
         if events.horizon == HORIZON_MIN and first_tick <= self.horizon:
             hint = "Name all origins first, each with a silence: the horizon of a stream is the least of its origins'."
-            message = f"{events.name} cannot join at tick {first_tick}: its stream is known up to {self.horizon}"
+            ticks = describe_tick(first_tick), describe_tick(self.horizon)
+            message = f"{events.name} cannot join at tick {ticks[0]}: its stream is known up to {ticks[1]}"
             raise error("E081", message, hint=hint)
 
     def add_tick(self, tick: int) -> None:

@@ -64,6 +64,21 @@ def test_a_token_is_good_at_another_broker(network: BrokerNetwork, relation: str
     assert wait_for(network, Receiver(buys, relation, options={"resume": back}), 1) == [21]
 
 
+def test_a_token_is_not_good_where_only_a_part_of_the_stream_comes_from_a_broker_in_between(
+    network: BrokerNetwork,
+) -> None:
+    buys = network.start("buys", EXPORTING)
+    network.start("middle", "IMPORT Bids FROM buys WHERE issue IS NOT NULL;\n")
+    end = network.start("end", "IMPORT Bids FROM middle;\n")
+    network.connect("middle", "buys")
+    network.connect("end", "middle")
+    publish(buys, "Bids", ("IBM", 10), ("IBM", 11))
+    token = acknowledge_first(Receiver(buys, "Bids"), 1)
+    with pytest.raises(SmileError, match="not a token of events of Bids") as refusal:
+        Receiver(end, options={"resume": token})
+    assert refusal.value.diagnostics[0].code == "E094"
+
+
 def acknowledge_rest(receiver: Receiver) -> str:
     token = receiver.acknowledge_all()
     receiver.claim.release()

@@ -1,6 +1,7 @@
 """Brokers that import from each other: whatever happens to links, caches and programs, each shows what is true."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 
 from smile.broker.broker import Broker
 from smile.broker.publishing.publication import SilencePublication
+from smile.broker.views.condition import ViewCondition
 from smile.errors import SmileError, error
-from smile.horizons import END
+from smile.horizons import END, HORIZON_MIN, shown_horizons
 from smile.links.exports import EventsRange
 from smile.source import Source
 from tests.broker.network.cables import BrokerNetwork, CableFaults, messages_of, network_in, publish, rows_of
@@ -50,12 +52,30 @@ def test_an_imported_view_follows(network: BrokerNetwork) -> None:
     assert network.import_status("floor", "Sums")["state"] == "live"
 
 
+def test_a_view_is_known_as_far_as_what_it_reads(network: BrokerNetwork) -> None:
+    """An import that it does not read may stand still, or be gone: its own progress says nothing of it."""
+    own = "CREATE STREAM Own (t: time -> x: int); CREATE VIEW Mine AS SELECT t, x FROM Own; SUBSCRIBE Mine;"
+    network.start("buys", EXPORTING)
+    floor = network.start("floor", IMPORT_VIEW + own)
+    (tick,) = publish(floor, "Own", (1,))
+    network.wait_for_tick("floor", "Mine", {"Own": tick})
+    mine = floor.view("Mine")
+    assert mine.horizons.keys() == {"Own"}
+    assert mine.is_reached({"Own": tick, "Sums/Bids": END}), "it waits for a stream that it does not read"
+    assert not floor.view("Large").is_reached({"Sums/Bids": END})
+    progress = mine.snapshot(ViewCondition()).progress
+    assert progress is not None
+    assert progress.keys() == {"Own"}
+    network.apply("floor", own)
+    assert floor.view("Mine").horizons.keys() == {"Own"}
+
+
 def test_an_imported_view_without_rows_is_not_behind(network: BrokerNetwork) -> None:
     network.start("buys", EXPORTING)
     floor = network.start("floor", IMPORT_VIEW)
     network.connect("floor", "buys")
     network.run_until(lambda: network.import_status("floor", "Sums")["horizons"]["Bids"] > 0, "nothing has come")
-    horizons = floor._log_horizons()
+    horizons = floor.log_horizons
     assert horizons["Sums/Bids"] > 0
     network.wait_for_tick("floor", "Large", dict(horizons))
 
@@ -91,19 +111,25 @@ def test_a_stream_that_is_subscribed_to_is_exported_as_a_stream(network: BrokerN
 
 
 def test_a_condition_and_another_name(network: BrokerNetwork) -> None:
-    buys = network.start("buys", EXPORTING)
+    per_tick = (
+        "CREATE VIEW PerTick AS SELECT t, issue, SUM(shares) AS n FROM Bids GROUP BY t, issue; SUBSCRIBE PerTick;"
+    )
+    buys = network.start("buys", EXPORTING + per_tick)
     program = """
     IMPORT Bids FROM buys WHERE shares > 5 AS LargeBids;
     IMPORT Sums FROM buys WHERE issue = 'IBM' AS SumOfIbm;
+    IMPORT PerTick FROM buys WHERE n > 6 AND n < 10;
     CREATE VIEW Counts AS SELECT issue, COUNT(*) AS n FROM LargeBids GROUP BY issue;
     CREATE VIEW Ibm AS SELECT issue, total FROM SumOfIbm;
-    SUBSCRIBE Counts, Ibm;
+    CREATE VIEW Sevens AS SELECT issue, SUM(n) AS total FROM PerTick GROUP BY issue;
+    SUBSCRIBE Counts, Ibm, Sevens;
     """
     network.start("floor", program)
     network.connect("floor", "buys")
     publish(buys, "Bids", ("IBM", 7), ("SUN", 20), ("IBM", 5))
     network.wait_for_rows("floor", "Counts", {"IBM": 1, "SUN": 1})
     network.wait_for_rows("floor", "Ibm", {"IBM": 12})
+    network.wait_for_rows("floor", "Sevens", {"IBM": 7})  # the sum of a tick never changes
 
 
 def test_what_is_final_upstream_is_final_downstream(network: BrokerNetwork) -> None:
@@ -148,6 +174,26 @@ def test_messages_that_are_lost_repeated_and_swapped(tmp_path: Path, seed: int) 
         cable.faults = CableFaults()
         network.wait_for_rows("floor", "Large", {"IBM": sum(range(30)), "SUN": 30})
         network.wait_for_rows("floor", "Counts", {"IBM": 30, "SUN": 30})
+
+
+def test_the_status_says_what_is_missing(network: BrokerNetwork) -> None:
+    buys = network.start("buys", EXPORTING)
+    network.start("floor", IMPORT_VIEW)
+    cable = network.connect("floor", "buys")
+    publish(buys, "Bids", ("IBM", 20))
+    network.wait_for_rows("floor", "Large", {"IBM": 20})
+
+    def curious() -> Any:
+        (link,) = network.brokers["floor"].network.status(time.monotonic())["links"]
+        return link["curious"]
+
+    assert curious() == {}
+    cable.faults.lost = 1.0
+    network.run_until(curious, "nothing is missed")
+    assert curious()["Sums"]["missing"] == "horizon"
+    assert curious()["Sums"]["for_s"] >= 1.0
+    cable.faults.lost = 0.0
+    network.run_until(lambda: not curious(), "it is still missed")
 
 
 def test_both_sides_restart(network: BrokerNetwork) -> None:
@@ -275,6 +321,9 @@ def test_a_type_that_changes_stops_the_import_until_the_program_is_applied_again
     network.apply("floor", IMPORT_VIEW + IMPORT_STREAM)
     network.wait_for_rows("floor", "Large", {"IBM": 20, "SUN": 40})
     assert network.import_status("floor", "Sums")["edition"] == 2
+    views = network.brokers["floor"].views
+    assert shown_horizons(views["Large"].horizons).keys() == {"Sums@2/Bids"}, "the first edition is still counted"
+    assert shown_horizons(views["Counts"].horizons).keys() == {"Bids"}
     network.apply("buys", EXPORTING)
     network.apply("floor", IMPORT_VIEW + IMPORT_STREAM)
     network.wait_for_rows("floor", "Large", {"IBM": 30, "SUN": 40})
@@ -318,8 +367,9 @@ def test_a_relation_that_is_not_there(network: BrokerNetwork) -> None:
     network.start("buys", EXPORTING)
     with pytest.raises(SmileError, match="there is no view Nope"):
         network.start("floor", "IMPORT Nope FROM buys;\nCREATE VIEW V AS SELECT issue FROM Nope;\n")
+    floor = network.start("floor", IMPORT_VIEW)
     with pytest.raises(SmileError, match="elsewhere cannot be reached") as problem:
-        network.start("floor", IMPORT_VIEW.replace("FROM buys", "FROM elsewhere"))
+        floor.apply(Source("floor.smile", IMPORT_VIEW.replace("FROM buys", "FROM elsewhere")))
     assert problem.value.diagnostics[0].span is not None
 
 
@@ -331,10 +381,11 @@ class Grants:
 
     def __init__(self) -> None:
         self.revoked: set[tuple[str, str]] = set()
+        self.revoked_imports: set[tuple[str, str]] = set()
         self.names: dict[str, str] = {}
 
     def can_import(self, principal: str, relation: str) -> bool:
-        return (principal, relation) not in self.revoked
+        return (principal, relation) not in self.revoked | self.revoked_imports
 
     def can_publish(self, principal: str, stream: str) -> bool:
         return (principal, stream) not in self.revoked
@@ -450,7 +501,7 @@ def test_a_stream_does_not_come_from_itself(network: BrokerNetwork) -> None:
 def _refusal(network: BrokerNetwork, name: str, program: str) -> str:
     with pytest.raises(SmileError) as problem:
         network.brokers[name].apply(Source(f"{name}.smile", program))
-    return str(problem.value)
+    return problem.value.message
 
 
 # ── retention ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -485,11 +536,35 @@ def test_the_log_keeps_what_a_neighbour_needs(tmp_path: Path) -> None:
         network.stop("buys")
         buys = network.start("buys", None, clock, keep="1 second", away_max="1 hour")
         times["now"] += 2 * 3600 * 10**6
-        truncate(buys, network)
+
+        def is_cut() -> bool:  # as soon as the views of the broker that was started again have a checkpoint
+            buys.truncate_log()
+            return (buys.log.truncated_to("Bids") or 0) >= last[0]
+
+        network.run_until(is_cut, "the log is not truncated")
         network.connect("floor", "buys")
         status = network.wait_for_state("floor", "Bids", "gone")
         assert status["problem"]["code"] == "E097"
         assert rows_of(floor, "Counts") == {"IBM": 3}
+
+
+def test_of_a_stream_that_is_imported_twice_the_log_keeps_what_either_needs(network: BrokerNetwork) -> None:
+    buys = network.start("buys", EXPORTING)
+    twice = IMPORT_STREAM + "IMPORT Bids FROM buys AS Again;\nSUBSCRIBE Counts, Again;\n"
+    floor = network.start("floor", twice)
+    network.connect("floor", "buys")
+    (tick,) = publish(buys, "Bids", ("IBM", 1))
+    network.wait_for_rows("floor", "Counts", {"IBM": 1})
+    network.wait_for_tick("floor", "Again", {"Again": tick})
+    truncate(floor, network)
+    relations = {r.import_.name: r for r in floor.network._relations.values()}
+    ids = {name: relation.import_id for name, relation in relations.items()}
+    assert min(floor.network._acknowledged(ids["Bids"])["Bids"].values()) >= tick
+    relations["Again"].cache.horizons = {}
+    assert max(floor.network._acknowledged(ids["Bids"])["Bids"].values()) == HORIZON_MIN
+    network.apply("floor", IMPORT_STREAM)
+    network.run(0.2)
+    assert "Bids" in buys.network.neighbours.status()["floor"]  # only one of the two imports is gone
 
 
 def truncate(broker: Broker, network: BrokerNetwork) -> None:

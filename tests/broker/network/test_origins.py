@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 
 from smile.algebra.types import TICKS_PER_MICROSECOND
+from smile.broker.broker import Broker
 from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.network.hosted_stream import HostedStream
+from smile.broker.subscriptions.durable_request import DurableRequest
+from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
+from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError
 from smile.horizons import END, HORIZON_MIN
 from smile.links.messages import LinkMessage
 from smile.log.membership import StreamMember, StreamMembership
+from smile.log.storage.pieces import StreamPiece
 from smile.source import Source
 from tests.broker.network.cables import BrokerNetwork, CableFaults, messages_of, network_in, publish, rows_of
 from tests.broker.network.test_network import Grants
@@ -117,7 +122,7 @@ def test_a_join_while_running_changes_nothing_that_is_final(network: BrokerNetwo
     first = bid(network, "buys", "first")
     network.run_until(lambda: horizon_at(network, "floor") > first, "nothing becomes final")
     network.start("buys3", HOST)
-    network.connect("buys3", "buys")
+    cable = network.connect("buys3", "buys")
     horizon = 0
 
     def check() -> bool:
@@ -126,10 +131,11 @@ def test_a_join_while_running_changes_nothing_that_is_final(network: BrokerNetwo
         return network.brokers["buys3"].network.hosted_streams["Bids"].origin is not None
 
     network.run_until(check, "buys3 does not join")
+    network.cut(cable)
     late = bid(network, "buys3", "late")
     for _ in range(20):
         network.run(0.01)
-        assert horizon_at(network, "floor") < late  # buys3 has no link to floor yet: nothing passes its start
+        assert horizon_at(network, "floor") < late  # nobody has a link to buys3: nothing passes its start
     assert horizon_at(network, "floor") >= horizon
     assert origin_report(network, "floor")["buys3"]["holds_back"]
     network.connect("floor", "buys3")
@@ -189,7 +195,8 @@ def test_one_origin_is_dead_and_rows_flow(network: BrokerNetwork) -> None:
         assert [name for name, entry in origin_report(network, broker).items() if entry["holds_back"]] == ["buys3"]
         final = {m["row"]["issue"]: m["final"] for m in messages_of(network.brokers[broker], "Counts")}
         assert final["first of buys3"]
-    end = max(origin_report(network, broker)["buys3"]["horizon"] for broker in importers)
+    # Both have the events up to this tick.
+    end = min(origin_report(network, broker)["buys3"]["horizon"] for broker in importers)
     with pytest.raises(SmileError, match="not known here which events") as problem:
         network.brokers["buys"].origins.fence("Bids", "3", None)
     assert "--at" in (problem.value.diagnostics[0].hint or "")
@@ -251,12 +258,24 @@ def test_an_origin_leaves_and_rows_become_final(network: BrokerNetwork) -> None:
     wait_for_issues(network, "floor", "last", "alone", "again")
 
 
-def test_a_fence_that_is_too_early_stops_those_who_have_more(network: BrokerNetwork) -> None:
+def test_a_broker_asks_to_join_again_before_it_hears_that_it_has_left(network: BrokerNetwork) -> None:
     start_hosts(network, ("buys", "buys2"))
+    network.brokers["buys2"].origins.leave("Bids", "2")
+    network.brokers["buys2"].origins.join("Bids")
+    network.run_until(lambda: hosted(network, "buys2").origin == "3", "it does not join again")
+    bid(network, "buys2", "again")
+
+
+def test_a_fence_that_is_too_early_stops_those_who_have_more(network: BrokerNetwork) -> None:
+    network.start("buys", HOME)
+    network.start("buys2", HOST)
+    cable = network.connect("buys2", "buys")
+    wait_for_origins(network, ("buys", "buys2"))
     for name in ("floor", "hall"):
         network.start(name, "IMPORT Bids FROM buys, buys2; " + COUNTS)
         network.connect(name, "buys")
     network.connect("floor", "buys2")
+    network.cut(cable)  # the home must not have the event, or it refuses the fence
     bid(network, "buys2", "seen")
     wait_for_issues(network, "floor", "seen")
     network.stop("buys2")
@@ -267,6 +286,58 @@ def test_a_fence_that_is_too_early_stops_those_who_have_more(network: BrokerNetw
     tick = bid(network, "buys", "later")
     network.run_until(lambda: horizon_at(network, "hall") > tick, "nothing becomes final")  # it has nothing of buys2
     assert horizon_at(network, "floor") < tick
+
+
+def test_a_fence_that_the_fenced_broker_has_not_heard_of(network: BrokerNetwork) -> None:
+    """Others may ask it for what follows the end of its events. It has not lost anything."""
+    network.start("buys", HOME)
+    network.start("buys2", HOST)
+    cable = network.connect("buys2", "buys")
+    wait_for_origins(network, ("buys", "buys2"))
+    network.cut(cable)
+    floor = network.start("floor", "IMPORT Bids FROM buys, buys2; " + COUNTS)
+    network.connect("floor", "buys")
+    bid(network, "buys", "first")
+    wait_for_issues(network, "floor", "first")
+    network.brokers["buys"].origins.fence("Bids", "2", origin_report(network, "buys")["buys2"]["start"])
+    network.run_until(
+        lambda: origin_report(network, "floor")["buys2"]["horizon"] == END, "floor does not know of the fence"
+    )
+    token = acknowledged_token(floor)
+    cable = network.connect("floor", "buys2")
+    bid(network, "buys2", "does not know")
+    network.run(0.3)
+    assert [i.figures.state for i in cable.links[0]._imports.values()] == ["live"]
+    assert issues_of(network, "floor") == ["first"]
+    open_events(network.brokers["buys2"], token)
+
+
+def open_events(broker: Broker, token: str | None) -> SubscriptionClaim:
+    request = DurableRequest(SubscriptionKey("somebody", "s"), "Bids", {}, token)
+    return broker.subscriptions.open_events(request, lambda: None, lambda _: None)
+
+
+def acknowledged_token(broker: Broker) -> str:
+    """That of a subscriber that has everything."""
+    claim = open_events(broker, None)
+    assert claim.events is not None
+    frame = claim.events.next_frame(100)
+    assert frame is not None
+    acknowledged = claim.acknowledge_events(dict(zip(frame.origins, frame.ticks, strict=True)))
+    broker.commit()
+    token = acknowledged.result(1)
+    claim.release()
+    return token
+
+
+def test_a_broker_that_is_fenced_before_it_knows_that_it_is_an_origin(network: BrokerNetwork) -> None:
+    network.start("buys2", HOST)
+    cache = hosted(network, "buys2")
+    member = StreamMember("buys2", cache.log_id, 1, end=5, is_fenced=True)
+    membership = StreamMembership("Bids", "h", 2, {"1": StreamMember("buys", "x", 0), "2": member})
+    _, entries = cache.take(membership)
+    ends = {piece.origin: piece.hi for piece in entries if isinstance(piece, StreamPiece)}
+    assert ends == {"1": 0, "2": END}  # otherwise it would show what follows as final without the origin
 
 
 def test_the_home_leaves_and_nobody_can_join_any_more(network: BrokerNetwork) -> None:

@@ -7,14 +7,19 @@ A broker that reads slowly gets fewer frames, each with the newest knowledge of 
 from collections.abc import Callable, Sequence
 
 from smile.algebra import mmpl
+from smile.algebra.trees import columns_in
 from smile.broker.imports.import_frame import FramePart, Horizons
 from smile.broker.views.view import View
+from smile.columns import knowledge as k, masks
+from smile.columns.knowledge import KnowledgeColumn
 from smile.columns.values import ValueColumn, true_indices
 from smile.errors import SmileError
 from smile.horizons import select_streams
+from smile.kernels.delta import ColumnOverlay
 from smile.kernels.expressions import compile_expression
+from smile.kernels.layout import Layout
 from smile.kernels.row_blocks import encode_block
-from smile.kernels.row_encoding import decode_fixed
+from smile.kernels.row_encoding import decode_rows
 from smile.state.row_lookup import RowLookup
 
 
@@ -34,7 +39,11 @@ class ExportedView:
         self._streams, self._layout = tuple(streams), view.source.layout
         self._predicate = None
         if condition is not None:
-            self._predicate = compile_expression(condition, self._layout)
+            # Its columns never evolve, but the layout may have them among those that do.
+            types = self._layout.types
+            self._condition_columns = [c for c in dict.fromkeys(columns_in(condition)) if c in types]
+            exact = Layout((), {c: types[c] for c in self._condition_columns})
+            self._predicate = compile_expression(condition, exact)
         known_streams = [s for s in self._streams if s in known]
         self._subscription, start = view.subscribe_after(select_streams(known, known_streams), waker)
         self._start = None if start is None else self._restrict(start)
@@ -75,7 +84,13 @@ class ExportedView:
     def _matching_rows(self, rows: RowLookup) -> RowLookup:
         if self._predicate is None or not rows.row_count:
             return rows
-        truths = self._predicate(decode_fixed(self._layout, rows), {}, rows.row_count)
-        assert isinstance(truths, ValueColumn), "a condition uses fixed columns only"
+        stored = decode_rows(self._layout, rows)
+        columns = ColumnOverlay[KnowledgeColumn](stored.new.columns, stored.fixed)
+        values = {c: k.current_values(columns[c]) for c in self._condition_columns}
+        truths = self._predicate(values, {}, rows.row_count)
+        assert isinstance(truths, ValueColumn), "a condition uses columns that never evolve"
         holds = truths.data if truths.valid is None else truths.data & truths.valid
+        if not self._layout.fixed.keys() >= values.keys():
+            # A row that has become absent may have lost its values.
+            holds = holds | (stored.new.mask == masks.ABSENT)
         return rows if holds.all() else rows.take(true_indices(holds))

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from smile.broker.directory import BrokerDirectory
 from smile.broker.maintenance.executor import Executor
@@ -11,11 +12,19 @@ from smile.log.storage.durable import DurableLog
 from smile.log.storage.remote import RemoteLog, ServedLog
 from smile.settings import Settings, parse_address
 
+if TYPE_CHECKING:
+    from smile.engine.spark.host import SparkHost
+
 
 def create_executor(
-    directory: BrokerDirectory, settings: Settings, log_token: str, monotonic: Callable[[], float]
+    directory: BrokerDirectory,
+    settings: Settings,
+    log_token: str,
+    monotonic: Callable[[], float],
+    host: "SparkHost | None" = None,
 ) -> Executor:
-    """`log_token` allows Spark's tasks to read the log over the network. `monotonic` returns seconds."""
+    """`log_token` allows Spark's tasks to read the log over the network. `monotonic` returns seconds. On Spark, the
+    views run in a session of the `host`, if one is given."""
     if settings.engine == "local":
         from smile.broker.maintenance.local_executor import LocalExecutor  # noqa: PLC0415  # only one of them is needed
 
@@ -29,6 +38,7 @@ def create_executor(
         directory.spark_log_path,
         log_token,
         settings.memory_max or None,
+        host,
     )
 
 

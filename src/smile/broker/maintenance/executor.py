@@ -22,6 +22,9 @@ class Executor(Protocol):
     polls_log: bool = False
     """Whether it notices new commits without being called."""
 
+    start_phase: str = ""
+    """What `start` and the processes that it started are doing; empty if they are ready."""
+
     # ── the lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod

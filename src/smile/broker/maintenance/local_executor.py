@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from smile import limits
 from smile.broker.maintenance.executor import Executor
 from smile.broker.maintenance.generation_directories import GenerationDirectories
 from smile.broker.maintenance.listener import Horizons
+from smile.broker.maintenance.local_batches import BatchFigures, advance_each, advance_together
 from smile.broker.maintenance.local_generation import LocalGeneration
 from smile.broker.maintenance.ordered_delivery import OrderedDelivery
 from smile.engine.generation import Generation, Json, remaining_generations
@@ -20,8 +20,7 @@ from smile.engine.metrics import PipelineMetrics, pipeline_status
 from smile.engine.view_error import ViewError
 from smile.errors import SmileError
 from smile.horizons import HORIZON_MIN
-from smile.log.input_batch import InputBatch
-from smile.log.position import BatchLimit, Log, Position
+from smile.log.position import Log
 
 
 class LocalExecutor(Executor):
@@ -70,58 +69,18 @@ class LocalExecutor(Executor):
     # ── advancing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def advance(self) -> bool:
-        """Advances each generation by at most one batch. Those at the same position share the batch."""
-        positions = [local.position for local in self._active]
-        distinct_positions = [position for i, position in enumerate(positions) if position not in positions[:i]]
-        advanced, failures = False, list[ViewError]()
-        for position in distinct_positions:
-            generations = [local for local in self._active if local.position == position]
-            advanced |= self._advance_generations(generations, failures)
+        failures = list[ViewError]()
+        advanced = advance_each(self._active, self._log, self._delivery, failures, self._record_batch)
         self._save_checkpoints(lambda local: local.is_checkpoint_due)
         for failure in failures[:1]:
             raise failure
         return advanced
 
-    def _advance_generations(self, generations: Sequence[LocalGeneration], failures: list[ViewError]) -> bool:
-        """Advances generations at the same position by one batch, except those that cannot be advanced: adds their
-        errors to `failures`."""
-        start_s, position = time.perf_counter(), generations[0].position
-        new = [local for local in generations if not local.version]
-        for local in new:
-            # The first delivery has the rows that exist before any event.
-            self._advance_generation(local, InputBatch({}, {}), position, failures)
-        rows_max = min(local.rows_max for local in generations)
-        end = self._log.after(position, BatchLimit(rows_max, limits.batch_bytes_max))
-        if end == position:
-            return bool(new)
-        input_batch = self._read_batch(generations, position, end)
-        read_s = time.perf_counter()
-        changed_rows = sum(self._advance_generation(local, input_batch, end, failures) for local in generations)
-        events = sum(batch.num_rows for batch in input_batch.events.values())
-        metrics = {"read": read_s - start_s, "kernels": time.perf_counter() - read_s, "save": 0.0, "pack": 0.0}
-        metrics |= {"events": events, "written": self._written_bytes, "state": 0}
-        self._metrics.record_batch([{"stage": 1, "partition": 0, "figures": metrics}], changed_rows)
+    def _record_batch(self, batch: BatchFigures) -> None:
+        figures = {"read": batch.read_s, "kernels": batch.kernels_s, "save": 0.0, "pack": 0.0}
+        figures |= {"events": batch.events, "written": self._written_bytes, "state": 0}
+        self._metrics.record_batch([{"stage": 1, "partition": 0, "figures": figures}], batch.changed_rows)
         self._written_bytes = 0
-        return True
-
-    def _advance_generation(
-        self, local: LocalGeneration, input_batch: InputBatch, end: Position, failures: list[ViewError]
-    ) -> int:
-        """Returns the number of changed rows. If the batch needs too much memory, it is repeated with fewer events."""
-        try:
-            changed_rows = local.advance(input_batch, end, self._delivery)
-        except ViewError as failure:
-            rows = sum(batch.num_rows for batch in input_batch.events.values())
-            if not (failure.is_lack_of_memory and local.shrink_batches(rows)):
-                failures.append(failure)
-            return 0
-        local.grow_batches()
-        return changed_rows
-
-    def _read_batch(self, generations: Sequence[LocalGeneration], start: Position, end: Position) -> InputBatch:
-        streams = dict.fromkeys(stream for local in generations for stream in local.streams)
-        events = {stream: self._log.read(stream, start, end) for stream in streams}
-        return InputBatch({stream: batch for stream, batch in events.items() if batch.num_rows}, end.named_horizons())
 
     def _save_checkpoints(self, is_due: Callable[[LocalGeneration], bool]) -> None:
         """Writes soft checkpoints."""
@@ -130,7 +89,7 @@ class LocalExecutor(Executor):
                 try:
                     self._written_bytes += local.save_checkpoint()
                 except SmileError as problem:
-                    self._delivery.warn(str(problem))
+                    self._delivery.warn(problem.message)
 
     # ── adding and dropping views ───────────────────────────────────────────────────────────────────────────────────
 
@@ -143,7 +102,7 @@ class LocalExecutor(Executor):
             self._filling = self._directories.open_generation(generation, log, self._delivery.warn)
             self._paused = [paused for paused in self._paused if paused.name != generation.name]
         failures = list[ViewError]()
-        advanced = self._advance_generations([self._filling], failures)
+        advanced = advance_together([self._filling], log, self._delivery, failures, self._record_batch)
         for failure in failures[:1]:
             raise failure
         target_commit = max((local.position.commit for local in self._active), default=0)
@@ -179,7 +138,7 @@ class LocalExecutor(Executor):
                 local.save_checkpoint()
         except SmileError as problem:
             # There may be no memory for it. Its last checkpoint in the directory of the original is sufficient.
-            self._delivery.warn(str(problem))
+            self._delivery.warn(problem.message)
         self._active.remove(local)
         self._paused.append(separated)
 

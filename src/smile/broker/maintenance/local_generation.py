@@ -55,6 +55,18 @@ class LocalGeneration:
         local._add_missing_horizons(log)
         return local, problems
 
+    @staticmethod
+    def in_memory(
+        generation: Generation, plan: Plan, state: EngineState | None, log: Log, clock: Callable[[], float]
+    ) -> "LocalGeneration":
+        """Continues from this state, or starts empty, and writes no checkpoints. The plan has one partition."""
+        engine = LocalEngine(plan.kernels, None, plan.stages[0])
+        engine.state = state or replace(engine.state, horizons={})
+        position = log.resume_position(engine.state.horizons) if engine.state.version else log.start()
+        local = LocalGeneration(generation, plan, engine, position, clock)
+        local._add_missing_horizons(log)
+        return local
+
     def replace_log(self, log: Log) -> None:
         """Continues with this log, which may have more streams."""
         streams = self.position.horizons

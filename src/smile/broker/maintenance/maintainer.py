@@ -30,7 +30,7 @@ from smile.broker.maintenance.listener import Horizons, MaintainerListener, View
 from smile.broker.maintenance.ordered_delivery import OrderedDelivery
 from smile.engine.generation import Generation, remaining_generations
 from smile.engine.view_error import ViewError
-from smile.errors import Diagnostic, SmileError, error
+from smile.errors import Diagnostic, SmileError, error, message_of
 from smile.log.position import Log
 
 _PERMANENT_CODES = {"E051", "E060", "E062", "E065", "E067", "E085", "E086", "E087", "E089", "E097"}
@@ -88,6 +88,8 @@ class Maintainer:
         self.filling_views: Sequence[str] = ()
         """Views that are being added or resumed."""
         self._responded_at = self._clock()
+        self.batch_s = 0.0
+        """How long the last step took that has advanced; 0 without a thread."""
         self._commands = CommandQueue()
         self._thread = Thread(target=self._run, name="maintainer", daemon=True)
         self._has_thread = True
@@ -144,6 +146,11 @@ class Maintainer:
         return self._executor.state_bytes_by_view()
 
     @property
+    def start_phase(self) -> str:
+        """What the engine is doing before it runs; empty if it runs."""
+        return self._executor.start_phase
+
+    @property
     def process_problem(self) -> str | None:
         return self._executor.process_problem()
 
@@ -182,9 +189,10 @@ class Maintainer:
 
     def _run(self) -> None:
         while not self._commands.is_closed:
+            start_s = self._clock()
             if self.step():
-                continue
-            if self._is_prepared:
+                self.batch_s = self._clock() - start_s
+            elif self._is_prepared:
                 self._commands.wait(limits.maintainer_poll_s)
             else:
                 self._commands.pause(self._pause_s)
@@ -231,7 +239,7 @@ class Maintainer:
             self._delivery.fail(problem)
         elif not self._commands.is_closed:
             self.state = "recovering"
-            self._delivery.warn(str(problem) or repr(problem))
+            self._delivery.warn(message_of(problem) or repr(problem))
 
     def _refuse_callers(self) -> None:
         """Fails the commands that were not run, and the fills that were not finished."""

@@ -1,7 +1,7 @@
 """The executor that runs the views as a pipeline on Spark, in a separate Java process.
 
 Only the maintainer's thread calls Spark. If the Java process fails, `start` starts another one, and the state on the
-disk says where to resume.
+disk says where to resume. From `start` until the pipeline has caught up, a stand-in maintains the views.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,10 @@ from smile import limits
 from smile.broker.maintenance.executor import Executor
 from smile.broker.maintenance.listener import Horizons
 from smile.broker.maintenance.ordered_delivery import OrderedDelivery
+from smile.broker.maintenance.stand_in import StandIn
 from smile.engine.generation import Generation, Json, remaining_generations
 from smile.engine.metrics import PipelineMetrics
+from smile.engine.spark.host import STOP_S_MAX, SparkHost
 from smile.engine.spark.job import Job
 from smile.engine.spark.pipeline import PipelineBatch, SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory, read_snapshot, read_states
@@ -26,7 +28,7 @@ from smile.engine.spark.reconfiguration import (
     shrink_batches,
     store_separated,
 )
-from smile.engine.spark.session import SPARK_ERRORS, STOP_S_MAX, JavaProcess, PySparkSession, current_java
+from smile.engine.spark.session import SPARK_ERRORS, JavaProcess, PySparkSession, current_java
 from smile.engine.view_error import ViewError
 from smile.errors import SmileError, error
 from smile.log.position import BatchLimit, Log
@@ -37,9 +39,9 @@ BATCH_LIMIT = BatchLimit(limits.spark_batch_rows_max, limits.spark_batch_bytes_m
 
 
 class SparkExecutor(Executor):
-    """It uses the Java process that exists already, or starts one and ends it when it is closed. `token` allows Spark's
-    executors on other machines to read the log over the network. `memory_max` is the limit of each Python worker, in
-    bytes."""
+    """It uses the given `host`, or the Java process that exists already, or starts one and ends it when it is closed.
+    `token` allows Spark's executors on other machines to read the log over the network. `memory_max` is the limit of
+    each Python worker, in bytes."""
 
     polls_log = True
     _delivery: OrderedDelivery
@@ -53,6 +55,7 @@ class SparkExecutor(Executor):
         spark_log_path: Path,
         token: str | None = None,
         memory_max: int | None = None,
+        host: SparkHost | None = None,
     ) -> None:
         self._directory = PipelineDirectory(str(directory / "on-spark"))
         self._master, self._partitions, self._spark_log_path = master, partitions, spark_log_path
@@ -61,8 +64,9 @@ class SparkExecutor(Executor):
             self._environment[MEMORY_VARIABLE] = str(memory_max)
         self._metrics = PipelineMetrics()
         self._batches_seen = 0
-        self._java: JavaProcess | None = None
-        self._owns_java = False
+        self._given_host = host
+        self._host: SparkHost | None = None
+        self._owns_host = False
         self._is_interrupted = False
         self._job: Job | None = None
         """What was resumed from the disk. The pipeline's job replaces it."""
@@ -72,6 +76,7 @@ class SparkExecutor(Executor):
         self._unrestored: list[Job] = []
         """Jobs of paused generations whose rows were not offered yet."""
         self._status: Json = {}
+        self._stand_in: StandIn | None = None
 
     # ── the lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,7 +119,11 @@ class SparkExecutor(Executor):
 
     def start(self) -> None:
         assert self._job is not None
+        if not self._is_stood_in:
+            self._stand_in = StandIn(self._job, self._delivery)
+            self._stand_in.start()
         spark = self._open_session()
+        self.start_phase = "starting the pipeline"
         self._pipeline = SparkPipeline(
             spark, self._directory, self._job, self._deliver, self._delivery.warn, metrics=self._metrics
         )
@@ -122,10 +131,19 @@ class SparkExecutor(Executor):
 
     @property
     def is_running(self) -> bool:
-        return self._pipeline is not None and self._pipeline.has_started
+        return self._pipeline is not None and self._pipeline.has_started and not self._is_stood_in
+
+    @property
+    def _is_stood_in(self) -> bool:
+        return self._stand_in is not None and self._stand_in.is_running
+
+    def _end_stand_in(self) -> None:
+        if self._stand_in is not None:
+            self._stand_in.stop()
+            self._stand_in = None
 
     def suspend(self) -> None:
-        """Stops all pipelines."""
+        """Stops all pipelines. A stand-in continues."""
         for pipeline in (None if self._backfill is None else self._backfill.backfill_pipeline, self._pipeline):
             try:
                 if pipeline is not None:
@@ -135,6 +153,7 @@ class SparkExecutor(Executor):
         self._pipeline = self._backfill = self._job = None
 
     def close(self) -> None:
+        self._end_stand_in()
         self.suspend()
         self._end_java()
 
@@ -146,36 +165,37 @@ class SparkExecutor(Executor):
             self._end_java()
 
     def explain(self, problem: Exception) -> Exception:
-        if isinstance(problem, SPARK_ERRORS) and self._java is not None:
-            return self._java.explain_failure(problem) or problem
+        if isinstance(problem, SPARK_ERRORS) and self._host is not None:
+            return self._host.explain_failure(problem) or problem
         return problem
 
     def process_problem(self) -> str | None:
-        java = self._java
-        return None if java is None else java.problem
+        host = self._host
+        return None if host is None else host.problem
 
     def process_memory_bytes(self) -> int | None:
-        java = self._java
-        return None if java is None else java.memory_bytes
+        host = self._host
+        return None if host is None else host.memory_bytes
 
     def _open_session(self) -> PySparkSession:
-        java = current_java()
-        if java is None:
-            self._java, self._owns_java = JavaProcess(self._master, self._spark_log_path, self._environment), True
+        host: SparkHost | None = self._given_host or current_java()
+        self.start_phase = "opening a session" if host is not None else "starting Java"
+        if host is None:
+            self._host, self._owns_host = JavaProcess(self._master, self._spark_log_path, self._environment), True
             if self._is_interrupted:
                 raise error("E098", "the maintainer is stopping")
-        elif java is not self._java:
-            self._java, self._owns_java = java, False
-        assert self._java is not None
+        elif host is not self._host:
+            self._host, self._owns_host = host, False
+        assert self._host is not None
         try:
-            return self._java.session("smile")
+            return self._host.session("smile")
         except BaseException:
             self._end_java()
             raise
 
     def _end_java(self, timeout_s: float = STOP_S_MAX) -> None:
-        if self._java is not None and self._owns_java:
-            self._java.stop(timeout_s)
+        if self._host is not None and self._owns_host:
+            self._host.stop(timeout_s)
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,9 +227,19 @@ class SparkExecutor(Executor):
 
     def advance(self) -> bool:
         self._poll(self._running_pipeline)
+        if self._is_stood_in and self._has_nearly_caught_up(self._running_pipeline):
+            self._end_stand_in()  # the next batches reach what it has delivered
+        if self.start_phase:
+            self.start_phase = "" if self._running_pipeline.has_started else "running the first batch"
         self._status = self._running_pipeline.last_status
         batches_before, self._batches_seen = self._batches_seen, self._metrics.batches
         return self._batches_seen > batches_before
+
+    def _has_nearly_caught_up(self, pipeline: SparkPipeline) -> bool:
+        """Whether it has processed a part of the log, and the rest is at most one batch."""
+        job, position = pipeline.job, pipeline.offset.position
+        has_begun = pipeline.offset.number > job.start.number and position != job.start.position
+        return pipeline.is_caught_up or (has_begun and job.log.backlog(position)[0] <= limits.spark_batch_rows_max)
 
     def _poll(self, pipeline: SparkPipeline) -> None:
         """Handles failures of a pipeline. If a batch needs too much memory, it is repeated with fewer events. More are
@@ -234,6 +264,7 @@ class SparkExecutor(Executor):
 
     def fill(self, generation: Generation, log: Log) -> bool:
         """A second pipeline fills the generation, until it is merged into the first one."""
+        self._end_stand_in()
         if self._backfill is None:
             replace_log(self._running_pipeline, log)
             self._log = log
@@ -264,10 +295,12 @@ class SparkExecutor(Executor):
         return True
 
     def separate(self, views: Sequence[str], separated: Generation) -> None:
+        self._end_stand_in()
         separate_views(self._running_pipeline, views, separated)
         self._paused.append(separated)
 
     def drop(self, views: Sequence[str]) -> None:
+        self._end_stand_in()
         if not {*views}.isdisjoint(self._current_job.views):
             drop_views(self._running_pipeline, views)
         affected = [generation for generation in self._paused if {*views} & {*generation.views}]
@@ -297,4 +330,4 @@ class SparkExecutor(Executor):
         return {view: size for view, size in sizes.items() if view in views}
 
     def status(self) -> Json:
-        return self._status
+        return {**self._status, "stand_in": self._is_stood_in}

@@ -47,8 +47,10 @@ class ExportedRelations:
         return self._compiled is compiled and self._records is records and self._generations is generations
 
     def find(self, relation: str, views: Mapping[str, View]) -> ExportedRelation | None:
-        """None if there is no such relation."""
+        """None if there is no such relation, or if it is a static table: importers copy that from its description."""
         known, view = self._found.get(relation), None if relation in self._streams else views.get(relation)
+        if relation in self._compiled.tables and relation not in self._streams:
+            return None
         if known is not None and known.view is view and relation not in self._hosted:
             return known
         program = self._defining_program(relation)
@@ -64,16 +66,18 @@ class ExportedRelations:
             return None
         edges = source_edges(self._broker, program, relation, self._records)
         return {
-            **describe_export(program, relation),
+            **describe_export(program, relation, self._compiled.tables),
             "history": self._history(program, relation),
             "sources": [[*reader, *source] for reader, source in edges],
         }
 
     def _defining_program(self, relation: str) -> mmpl.Program | None:
-        return self._program if relation in self._streams else self._view_programs.get(relation)
+        if relation in self._streams or relation in self._compiled.tables:
+            return self._program
+        return self._view_programs.get(relation)
 
     def _export(self, relation: str, program: mmpl.Program, view: View | None) -> ExportedRelation:
-        definition = export_definition(program, relation)
+        definition = export_definition(program, relation, self._compiled.tables)
         imported = {i.name: i.stream.name for i in program.imports if i.stream is not None}
         return ExportedRelation(
             relation,
@@ -91,21 +95,29 @@ class ExportedRelations:
         membership = self._find_membership(stream)
         return None if membership is None else membership.find(self._broker, self._log_id)
 
+    def _import_history(self, import_: mmpl.ImportDef) -> str:
+        return global_history(self._log_id, import_) if import_.is_global else self._records.history(import_)
+
     def _history(self, program: mmpl.Program, relation: str) -> str:
         """An imported stream has the history that it has at its home, and so has one with many origins. Everything else
         goes back to several."""
         for import_ in program.imports:
             if import_.name == relation and import_.stream is not None:
-                return self._records.history(import_)
+                return self._import_history(import_)
         if relation in self._hosted:
             membership = self._find_membership(relation)
             return "" if membership is None else membership.history
         part = export_definition(program, relation)
         histories = {self._log_id} if part.streams else set[str]()
-        histories |= {self._records.history(import_) for import_ in part.imports}
+        histories |= {self._import_history(import_) for import_ in part.imports}
         if "" in histories:
             return ""
         return join_histories(histories)
+
+
+def global_history(log_id: str, import_: mmpl.ImportDef) -> str:
+    """A global import is assembled here, so its history begins with this log."""
+    return join_histories({log_id, import_.input_name})
 
 
 def join_histories(histories: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """What a network needs of its broker, and who may do what."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from smile.algebra import mmpl
 from smile.broker.imports.cache_append import CacheAppend
 from smile.broker.views.view import View
+from smile.log.membership import StreamMembership
 from smile.log.storage.durable import DurableLog
 
 
@@ -15,7 +16,11 @@ from smile.log.storage.durable import DurableLog
 class ExportedRelation:
     """A relation that neighbours may import. `digest` is that of its definition, and `history` identifies the logs that
     it goes back to. A stream has no `view`; `logged_stream` is the name that it has in the log, and `home_origin` the
-    origin whose events this broker logs first, None if the stream is imported."""
+    origin whose events this broker logs first, None if the stream is imported.
+
+    Of a routed stream, only the events that satisfy `condition` and only `columns` are sent, unless these are None.
+    `begins_with_kept`: who has nothing of it begins with the oldest events in the log. `find_membership` returns who
+    its origins are, if the log does not say it."""
 
     relation: str
     definition: mmpl.Program
@@ -24,6 +29,10 @@ class ExportedRelation:
     view: View | None = None
     logged_stream: str = ""
     home_origin: str | None = None
+    condition: mmpl.Expr | None = None
+    columns: tuple[str, ...] | None = None
+    begins_with_kept: bool = False
+    find_membership: Callable[[], StreamMembership | None] | None = None
 
     def import_with(self, condition: mmpl.Expr | None) -> mmpl.ImportDef:
         """The import of a neighbour."""

@@ -12,6 +12,7 @@ from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.imports.view_cache import ViewCache
 from smile.broker.network.link_imports import LogQueue, StreamImportSink, ViewImportSink
 from smile.broker.network.neighbours import Acknowledgements, least_acknowledged
+from smile.broker.network.origin_report import event_horizons
 from smile.broker.network.range_relay import RangeRelay
 from smile.broker.network.view_cursor import to_link_horizons
 from smile.horizons import END, HORIZON_MIN, origin_name, select_streams
@@ -25,7 +26,7 @@ from smile.log.storage.durable import DurableLog
 def open_cache(import_: mmpl.ImportDef, log: DurableLog) -> StreamCache | ViewCache:
     """The cache of an import. The log must have its streams."""
     if import_.stream is not None:
-        return StreamCache(import_, log)
+        return StreamCache(import_.name, import_.stream, import_.brokers, log)
     return ViewCache(import_, compile_export(import_).inputs[import_.relation_name].layout, log)
 
 
@@ -50,6 +51,11 @@ class ImportedRelation:
     def membership(self) -> StreamMembership | None:
         """Who the origins of a stream with many are, as far as it is known."""
         return self.cache.membership if isinstance(self.cache, StreamCache) else None
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a producer or a republisher of a global stream has it."""
+        return isinstance(self.cache, StreamCache) and self.cache.is_global
 
     def open(self, queue: LogQueue, random: Random, now: float) -> Import:
         """The receiving end on one link."""
@@ -85,7 +91,8 @@ class ImportedRelation:
 
     def behind_s(self, now_us: int) -> float | None:
         """How long ago everything was known that is known here; None if no clock advances its streams."""
-        ticks = [tick for name, tick in self.cache.horizons.items() if self._follows_clock(name) and tick < END]
+        horizons = event_horizons(self.cache.horizons, self.is_global)
+        ticks = [tick for name, tick in horizons.items() if self._follows_clock(name) and tick < END]
         return max((now_us - tick / TICKS_PER_MICROSECOND) / 1e6 for tick in ticks) if ticks else None
 
     def _follows_clock(self, name: str) -> bool:

@@ -1,9 +1,10 @@
 """The exports of one link: what this broker sends to the neighbour at its other end."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
-from smile.algebra import mmpl
+from smile.algebra import mmpl, trees
 from smile.algebra.parser import parse_expression
 from smile.analysis.imports import check_import
 from smile.broker.imports.cache_append import CacheAppend
@@ -13,18 +14,21 @@ from smile.broker.network.host import ExportedRelation, LinkAccess, NetworkHost
 from smile.broker.network.hosted_stream import HostedStream, MembershipChange
 from smile.broker.network.neighbours import Neighbours
 from smile.broker.network.range_relay import RangeRelay
+from smile.broker.network.routing import Routing
 from smile.broker.network.stream_source import HostedMembersSource, LoggedStreamSource
 from smile.broker.network.view_cursor import ExportCursor, from_link_horizons
 from smile.errors import SmileError, error
-from smile.horizons import HORIZON_MIN
+from smile.horizons import END, HORIZON_MIN
 from smile.links.exports import Export, MembersExport, StreamExport, ViewExport
 from smile.links.messages import OpenImport, StreamHorizons
+from smile.links.routing.names import is_routed_name
 
 
 class LinkExports:
     """`principal` is who the neighbour is for grants. `log_version` changes with every commit. `hosted_streams` returns
     the streams with many origins that are published here, and `find_relay` what passes questions about a stream of the
-    log on."""
+    log on. `received` returns up to which ticks the neighbour has sent the origins of a hosted stream. `on_readers` is
+    called when brokers begin or cease to import a stream."""
 
     def __init__(
         self,
@@ -35,28 +39,39 @@ class LinkExports:
         log_version: Callable[[], int],
         hosted_streams: Callable[[], Mapping[str, HostedStream]],
         find_relay: Callable[[str], RangeRelay | None],
+        received: Callable[[str], Mapping[str, int]],
+        on_readers: Callable[[], None],
+        routing: Routing,
     ) -> None:
+        self._routing = routing
         self._host, self._access, self._principal = host, access, principal
         self._neighbours, self._log_version = neighbours, log_version
         self._hosted_streams, self._find_relay = hosted_streams, find_relay
+        self._received, self._on_readers = received, on_readers
         self.logged_streams: list[str] = []
         """The streams of the log that the neighbour imports over this link, one for each import."""
+        self._hosted_there: list[str] = []
+        """Those of which it needs the membership, because it publishes to them."""
 
     @property
     def has_streams(self) -> bool:
-        return bool(self.logged_streams)
+        return bool(self.logged_streams or self._hosted_there)
 
     def open(self, neighbour: str, request: OpenImport, wake: Callable[[], None]) -> tuple[Export, int]:
         if request.hosts:
             return self._open_members(neighbour, request), -1
 
+        routed = self._routing.find_routed(request.relation)
+
         def check_access() -> None:
-            if not self._access.can_import(self._principal, request.relation):
-                hint = f"smile grant {self._principal} subscribe {request.relation}"
+            if routed is not None:
+                self._routing.check_release(self._principal, routed, request.history)
+            elif not self._access.can_import(self._principal, request.relation):
+                hint = f"At the exporting broker: smile grant SUBSCRIBE ON {request.relation} TO {self._principal}."
                 raise error("E090", f"{self._principal} may not import {request.relation}", hint=hint)
 
         check_access()
-        exported = self._host.find_export(request.relation)
+        exported = self._find_export(request.relation)
         _check_definition(exported, request)
         import_ = exported.import_with(parse_expression(request.where) if request.where else None)
         check_import(import_)
@@ -77,16 +92,32 @@ class LinkExports:
     ) -> StreamExport:
         log, known = self._host.log, request.horizons.get(request.relation, {})
         definition = log.schemas[exported.logged_stream].stream
-        stream = ExportedStream(log, definition, import_.condition)
+        conditions = [c for c in (exported.condition, import_.condition) if c is not None]
+        stream = ExportedStream(
+            log,
+            definition,
+            trees.conjunction(conditions) if conditions else None,
+            exported.columns,
+            exported.begins_with_kept,
+            exported.find_membership,
+        )
         close = partial(self.logged_streams.remove, exported.logged_stream)
         relay = self._find_relay(exported.logged_stream)
-        source = LoggedStreamSource(stream, self._log_version, check_access, close, relay)
+        is_host = bool(request.log) and import_.condition is None and exported.relation in self._hosted_streams()
+        received = partial(self._received, exported.relation) if is_host else dict
+        log_id = request.log if is_host else None
+        source = LoggedStreamSource(stream, self._log_version, check_access, close, relay, log_id, received)
         home_origin, horizons = exported.home_origin, source.horizons()
-        if home_origin is not None and known.get(home_origin, HORIZON_MIN) > horizons.get(home_origin, HORIZON_MIN):
+        # A neighbour may know that the origin was fenced, and this broker not yet.
+        if (
+            home_origin is not None
+            and horizons.get(home_origin, HORIZON_MIN) < known.get(home_origin, HORIZON_MIN) < END
+        ):
             message = f"{neighbour} has {request.relation} up to tick {known[home_origin]}, but the log ends before it"
             raise error("E089", message, hint="The log has lost its end: restore a backup of it.")
-        self._neighbours.register(neighbour, exported.logged_stream)
         self.logged_streams.append(exported.logged_stream)
+        if self._neighbours.register(neighbour, exported.logged_stream):
+            self._on_readers()
         return StreamExport(request.id, source, known, HORIZON_MIN, request.members)
 
     def _open_members(self, neighbour: str, request: OpenImport) -> MembersExport:
@@ -94,7 +125,7 @@ class LinkExports:
 
         def check_access() -> None:
             if not self._access.can_publish(self._principal, request.relation):
-                hint = f"smile grant {self._principal} publish {request.relation}"
+                hint = f"At the home of the stream: smile grant PUBLISH ON {request.relation} TO {self._principal}."
                 raise error("E090", f"{self._principal} may not publish to {request.relation}", hint=hint)
 
         check_access()
@@ -116,9 +147,9 @@ class LinkExports:
                 self._change(hosted, lambda membership: membership.ended(origin, end, is_fenced=False))
 
         stream = ExportedStream(self._host.log, hosted.stream, None)
-        close = partial(self.logged_streams.remove, hosted.name)
+        close = partial(self._hosted_there.remove, hosted.name)
         source = HostedMembersSource(stream, self._log_version, check_access, close)
-        self.logged_streams.append(hosted.name)
+        self._hosted_there.append(hosted.name)
         return MembersExport(request.id, source, request.members, report_end)
 
     def _change(self, hosted: HostedStream, change: MembershipChange) -> None:
@@ -130,14 +161,31 @@ class LinkExports:
             self._neighbours.acknowledge(neighbour, stream, horizons[relation])
 
     def release(self, neighbour: str, relation: str) -> None:
+        """The neighbour may have another import of the stream."""
         stream = self._logged_stream(relation)
-        if stream is not None:
+        if stream is not None and stream not in self.logged_streams:
             self._neighbours.release(neighbour, stream)
+            self._on_readers()
+
+    def _find_export(self, relation: str) -> ExportedRelation:
+        """Raises E021 if there is no such relation."""
+        exported = self._routing.find_export(self._principal, relation)
+        if exported is not None:
+            return exported
+        is_routed = self._routing.find_routed(relation) is not None
+        try:
+            found = self._host.find_export(relation)
+        except SmileError:
+            if is_routed_name(relation):
+                # The routing table of the neighbour, which says so, may have been lost on its way.
+                raise error("E123", f"it is not known here yet who wants {relation}") from None
+            raise
+        return replace(found, begins_with_kept=True) if is_routed else found
 
     def _logged_stream(self, relation: str) -> str | None:
         """None if it is a view, or no longer in the program."""
         try:
-            return self._host.find_export(relation).logged_stream or None
+            return self._find_export(relation).logged_stream or None
         except SmileError:
             return None
 

@@ -1,11 +1,11 @@
 """The imports of one link: what this broker receives from the neighbour at its other end."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any
 
-from smile import limits
 from smile.broker.imports.cache_append import CacheAppend
 from smile.broker.imports.import_frame import ImportFrame
 from smile.broker.imports.stream_cache import StreamCache, StreamRange
@@ -18,53 +18,64 @@ from smile.horizons import HORIZON_MIN
 from smile.links.imports import Import
 from smile.links.messages import OriginRange, StreamHorizons
 
-_PENDING_BYTES_MAX = limits.link_window_bytes // 2
-"""While more than this waits for the log, the neighbour is not told that it may send more."""
-
 
 class LogQueue:
-    """What one link has received and the log does not have yet. Thread-safe. `wake` is called when it has become
-    shorter, or has failed."""
+    """What one link has received and the log does not have yet. Thread-safe. `wake` is called when more of it is in the
+    log, or something could not be appended."""
 
     def __init__(self, host: NetworkHost, wake: Callable[[], None]) -> None:
         self._host, self._wake = host, wake
-        self._bytes = 0
         self._lock = Lock()
+        self._submitted = self._finished = 0
+        """How many appends were submitted, and have finished. They finish in order, except within a commit."""
+        self._received: deque[tuple[int, int]] = deque()
+        """Numbers of messages, each with the number of appends that were submitted before."""
+        self.stored_number = 0
+        """The log has everything up to this message."""
         self.problem: SmileError | None = None
         """Why something could not be appended. The link then ends, and the next one asks for it again."""
 
-    @property
-    def has_room(self) -> bool:
-        return self._bytes <= _PENDING_BYTES_MAX
-
     def append(self, append: CacheAppend) -> None:
         with self._lock:
-            self._bytes += append.bytes
+            self._submitted += 1
         try:
             future = self._host.append_imported(append)
         except BaseException:
-            self._finish(append.bytes)
+            self._finish()
             raise
-        future.add_done_callback(lambda done: self._appended(append.bytes, done))
+        future.add_done_callback(self._appended)
 
-    def _appended(self, size: int, future: "Future[Any]") -> None:
-        was_full = not self.has_room
-        self._finish(size)
+    def note_received(self, number: int) -> None:
+        """Everything up to this message was submitted."""
+        with self._lock:
+            self._received.append((number, self._submitted))
+            self._update_stored_number()
+
+    def _appended(self, future: "Future[Any]") -> None:
         problem = future.exception()
         if problem is not None:
             self.problem = problem if isinstance(problem, SmileError) else error("E084", f"{problem!r}")
-        if problem is not None or was_full:
+        if self._finish() or problem is not None:
             self._wake()
 
-    def _finish(self, size: int) -> None:
+    def _finish(self) -> bool:
+        """Returns whether more messages are stored."""
         with self._lock:
-            self._bytes -= size
+            self._finished += 1
+            return self._update_stored_number()
+
+    def _update_stored_number(self) -> bool:
+        stored_number = self.stored_number
+        while self._received and self._received[0][1] <= self._finished:
+            self.stored_number, _ = self._received.popleft()
+        return self.stored_number > stored_number
 
 
 class StreamImportSink:
-    """Takes in an imported stream. `relay` has the questions of other brokers about it."""
+    """Takes in an imported stream. `relay` has the questions of other brokers about it, None if they are not passed
+    on."""
 
-    def __init__(self, cache: StreamCache, queue: LogQueue, relay: RangeRelay) -> None:
+    def __init__(self, cache: StreamCache, queue: LogQueue, relay: RangeRelay | None = None) -> None:
         self._cache, self._queue, self._relay = cache, queue, relay
 
     def horizons(self) -> Mapping[str, int]:
@@ -76,24 +87,25 @@ class StreamImportSink:
     def append(self, origin: str, lo: int, hi: int, body: bytes, members: int) -> None:
         piece = self._cache.decode(origin, lo, hi, body)
         data = StreamRange(piece, members)
-        self._queue.append(CacheAppend(self._cache.import_.name, self._cache, data, piece.rows, len(body)))
+        self._queue.append(CacheAppend(self._cache.name, self._cache, data, piece.rows, len(body)))
 
     def members(self) -> int:
         return 0 if self._cache.membership is None else self._cache.membership.version
 
     def append_members(self, version: int, body: bytes) -> None:
         membership = self._cache.decode_membership(version, body)
-        self._queue.append(CacheAppend(self._cache.import_.name, self._cache, membership, 0, len(body)))
+        self._queue.append(CacheAppend(self._cache.name, self._cache, membership, 0, len(body)))
 
     def questions(self, now: float) -> list[OriginRange]:
-        return self._relay.questions(self._queue, now)
+        return [] if self._relay is None else self._relay.questions(self._queue, now)
 
     def receive_answer(self, origin: str, lo: int, hi: int, body: bytes) -> None:
-        if self._relay.is_waiting_for(origin, lo):
+        if self._relay is not None and self._relay.is_waiting_for(origin, lo):
             self._relay.receive(self._cache.decode(origin, lo, hi, body))
 
     def receive_gone(self, origin: str, lo: int, hi: int) -> None:
-        self._relay.receive_gone(self._queue, origin, lo)
+        if self._relay is not None:
+            self._relay.receive_gone(self._queue, origin, lo)
 
 
 class ViewImportSink:
@@ -142,5 +154,8 @@ class LinkImports:
     def acknowledged(self, import_id: int) -> StreamHorizons:
         return self._acknowledged(import_id)
 
-    def can_receive(self) -> bool:
-        return self.queue.has_room
+    def note_received(self, number: int) -> None:
+        self.queue.note_received(number)
+
+    def stored_number(self) -> int:
+        return self.queue.stored_number

@@ -7,7 +7,7 @@ than it is received: after a crash the log keeps more than needed, never less.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -64,15 +64,22 @@ class Neighbours:
             hint = "Delete it. What neighbours have not received yet may then be removed from the log."
             raise error("E105", f"{self.path} is damaged: {problem}", hint=hint) from None
 
-    def register(self, neighbour: str, stream: str) -> None:
-        """The neighbour imports the stream. What it has of it already, it has not acknowledged: it may lose it."""
+    def register(self, neighbour: str, stream: str) -> bool:
+        """The neighbour imports the stream. What it has of it already, it has not acknowledged: it may lose it. Returns
+        whether this is new."""
         with self._lock:
             streams = self._records.setdefault(neighbour, {})
             if stream in streams:
                 streams[stream].seen_us = self.clock()
-                return
+                return False
             streams[stream] = NeighbourRecord({}, self.clock())
             self._write()
+            return True
+
+    def importers(self, stream: str) -> set[str]:
+        """The neighbours that import a stream."""
+        with self._lock:
+            return {neighbour for neighbour, streams in self._records.items() if stream in streams}
 
     def acknowledge(self, neighbour: str, stream: str, horizons: Mapping[str, int]) -> None:
         with self._lock:
@@ -109,10 +116,11 @@ class Neighbours:
             self._write()
         return needed
 
-    def acknowledged(self, stream: str) -> Acknowledgements:
+    def acknowledged(self, stream: str, except_for: Collection[str] = ()) -> Acknowledgements:
         """What the neighbours have safely of a stream; nothing if nobody imports it."""
         with self._lock:
-            return [dict(streams[stream].horizons) for streams in self._records.values() if stream in streams]
+            records = [streams.get(stream) for name, streams in self._records.items() if name not in except_for]
+            return [dict(record.horizons) for record in records if record is not None]
 
     def greatest_acknowledged(self, stream: str, origin: str) -> int:
         """Up to where any neighbour has an origin for sure."""

@@ -11,8 +11,8 @@ methods of `Network` may be called from any thread.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
+from dataclasses import replace
 from random import Random
 from threading import RLock
 from typing import Any
@@ -20,65 +20,47 @@ from typing import Any
 from smile.algebra import mmpl
 from smile.broker.imports.stream_cache import StreamCache
 from smile.broker.imports.view_cache import ViewCache
+from smile.broker.network.connection import Connection, NeighbourRoute
 from smile.broker.network.host import LinkAccess, NetworkHost
-from smile.broker.network.hosted_stream import HostedStream, open_members_import
+from smile.broker.network.hosted_stream import HostedStream, open_members_import, open_origins_import
 from smile.broker.network.imported_relation import ImportedRelation, open_cache
 from smile.broker.network.link_exports import LinkExports
 from smile.broker.network.link_imports import LinkImports, LogQueue
 from smile.broker.network.neighbours import Neighbours
-from smile.broker.network.origin_report import describe_origins
+from smile.broker.network.network_report import report_absence, report_hosted, report_import, report_link
 from smile.broker.network.range_relay import RangeRelay
+from smile.broker.network.routing import Routing
 from smile.errors import SmileError, error
-from smile.links.imports import Import
+from smile.horizons import HORIZON_MIN
+from smile.links.imports import Import, StreamImport
 from smile.links.link import Link, LinkIdentity
 from smile.links.messages import StreamHorizons
-
-_STATES = ("live", "opening", "refused", "gone")
-"""States of an import on a link, the best first."""
-
-
-@dataclass(eq=False)
-class Connection:
-    """A link with what this broker knows of it. `expected` is the broker that was called; None if the other side has
-    called."""
-
-    expected: str | None
-    principal: str
-    queue: LogQueue
-    exports: LinkExports
-    wake: Callable[[], None]
-    since: float
-    address: str
-    link: Link = field(init=False)
-    neighbour: str | None = None
-    imports: dict[int, Import] = field(default_factory=dict)
-    imports_version: int = -1
-
-
-@dataclass
-class NeighbourRoute:
-    """A way to a neighbour: an address that this broker calls, or none if the neighbour calls. `links` counts the links
-    that were opened; without one now, `problem` says why, and `since` since when."""
-
-    since: float
-    problem: SmileError | None = None
-    links: int = 0
-    is_open: bool = False
+from smile.links.routing.exchange import RoutingExchange
 
 
 class Network:
     def __init__(
-        self, identity: LinkIdentity, host: NetworkHost, access: LinkAccess, neighbours: Neighbours, random: Random
+        self,
+        identity: LinkIdentity,
+        host: NetworkHost,
+        access: LinkAccess,
+        neighbours: Neighbours,
+        random: Random,
+        routing: Routing,
     ) -> None:
         self.identity, self.access, self.neighbours = identity, access, neighbours
+        self.routing = routing
+        routing.on_change = self._wake_links
         self.host, self._random = host, random
         self._lock = RLock()
         self._relations: dict[int, ImportedRelation] = {}
         self._caches: dict[tuple[mmpl.ImportDef, str], StreamCache | ViewCache] = {}
-        """By import and history, also of imports that were dropped."""
+        """By import and history, also of imports that were dropped. A stream is the same from whichever broker."""
         self._hosted: dict[str, HostedStream] = {}
         self._hosted_ids: dict[int, HostedStream] = {}
         """Streams whose home is another broker, by the id with which the home is asked for the membership."""
+        self._other_origins: dict[int, HostedStream] = {}
+        """Hosted streams by the id with which other hosts are asked for the other origins."""
         self._imports_version = self._log_version = self._last_id = 0
         self._connections: dict[Link, Connection] = {}
         self._routes: dict[tuple[str, str], NeighbourRoute] = {}
@@ -107,11 +89,7 @@ class Network:
             on_links = [(c, c.imports.get(import_id)) for c in list(self._connections.values())]
             return {c.queue for c, i in on_links if i is not None and i.figures.state == "live"}
 
-        def wake() -> None:
-            for connection in list(self._connections.values()):
-                connection.wake()
-
-        return RangeRelay(name, links, wake)
+        return RangeRelay(name, links, self._wake_links)
 
     def _find_relay(self, stream: str) -> RangeRelay | None:
         """What passes questions about a stream of the log on; None if it is not imported."""
@@ -127,6 +105,8 @@ class Network:
             self._hosted_ids = {
                 present.get(hosted) or self._next_id(): hosted for hosted in streams if not hosted.is_home
             }
+            imported = {hosted: import_id for import_id, hosted in self._other_origins.items()}
+            self._other_origins = {imported.get(hosted) or self._next_id(): hosted for hosted in streams}
         self.update_links()
 
     def rejoin(self, stream: str) -> None:
@@ -137,6 +117,15 @@ class Network:
             others = {i: other for i, other in self._hosted_ids.items() if other is not hosted}
             self._hosted_ids = {**others, self._next_id(): hosted}
         self.update_links()
+
+    def membership_changed(self, stream: str) -> None:
+        """The log has another membership of a hosted stream. Perhaps it is only now that this broker has left, and may
+        ask to join again."""
+        hosted = self._hosted.get(stream)
+        if hosted is not None and hosted.wants_to_rejoin and hosted.origin is None:
+            self.rejoin(stream)
+        else:
+            self.update_links()
 
     @property
     def hosted_streams(self) -> Mapping[str, HostedStream]:
@@ -157,19 +146,23 @@ class Network:
         """The imports of all links may have changed."""
         with self._lock:
             self._imports_version += 1
-            connections = list(self._connections.values())
-        for connection in connections:
+        self._wake_links()
+
+    def _wake_links(self) -> None:
+        for connection in list(self._connections.values()):
             connection.wake()
 
     def _find_cache(self, import_: mmpl.ImportDef, history: str) -> StreamCache | ViewCache:
         """A cache that was dropped is used again: something may still be on its way from it to the log."""
-        key = import_, history
+        is_stream = import_.stream is not None
+        key = replace(import_, broker="", other_brokers=()) if is_stream else import_, history
         if key not in self._caches:
             self._caches[key] = open_cache(import_, self.host.log)
         return self._caches[key]
 
     def neighbours_wanted(self) -> frozenset[str]:
-        """The brokers that the program imports from, and the homes of streams that it publishes to."""
+        """The brokers that the program imports from, and the homes of streams that it publishes to. Links to other
+        hosts are welcome, but not needed: what they have may come from the home."""
         imported = {broker for relation in list(self._relations.values()) for broker in relation.import_.brokers}
         return frozenset(imported | {hosted.stream.home or "" for hosted in list(self._hosted_ids.values())})
 
@@ -197,6 +190,9 @@ class Network:
             lambda: self._log_version,
             lambda: self._hosted,
             self._find_relay,
+            lambda stream: self._received(connection, stream),
+            self.update_links,
+            self.routing,
         )
         connection = Connection(neighbour, principal, LogQueue(self.host, wake), exports, wake, now, address)
         imports = LinkImports(
@@ -205,7 +201,13 @@ class Network:
             lambda at: self._find_imports(connection, at),
             self._acknowledged,
         )
-        connection.link = Link(self.identity, imports, exports, now, wake)
+        exchange = RoutingExchange(
+            lambda: self.routing.table_for(connection.neighbour, principal),
+            lambda: self.routing.version,
+            lambda: self.routing.known_table(connection.neighbour),
+            lambda table: self.routing.receive_table(connection, table, principal),
+        )
+        connection.link = Link(self.identity, imports, exports, now, wake, exchange)
         with self._lock:
             self._connections[connection.link] = connection
         return connection.link
@@ -215,6 +217,8 @@ class Network:
         link.close()
         with self._lock:
             connection = self._connections.pop(link, None)
+        self.routing.close_link(connection)
+        with self._lock:
             neighbour = None if connection is None else connection.neighbour or connection.expected
             if connection is None or neighbour is None:
                 return
@@ -234,6 +238,11 @@ class Network:
             if (neighbour, "") not in self._routes:
                 self._close_route(neighbour, "", problem, now)
 
+    def forget_address(self, neighbour: str, address: str) -> None:
+        """The neighbour is not called at this address any more."""
+        with self._lock:
+            self._routes.pop((neighbour, address), None)
+
     def _close_route(self, neighbour: str, address: str, problem: SmileError | None, now: float) -> None:
         route = self._routes.setdefault((neighbour, address), NeighbourRoute(now))
         if route.is_open:
@@ -252,6 +261,7 @@ class Network:
             route = self._routes.setdefault((name, connection.address), NeighbourRoute(connection.since))
             route.is_open, route.since, route.problem = True, connection.since, None
             route.links += 1
+        self.routing.open_link(connection, name)
 
     def _find_imports(self, connection: Connection, now: float) -> Mapping[int, Import]:
         """The imports that a link carries: all from its neighbour. If several links go there, each carries them."""
@@ -260,6 +270,7 @@ class Network:
                 neighbour, version = connection.neighbour, self._imports_version
                 relations = [r for r in self._relations.values() if neighbour in r.import_.brokers]
                 hosted = {i: h for i, h in self._hosted_ids.items() if h.stream.home == neighbour}
+                read = {i: h for i, h in self._other_origins.items() if neighbour in h.other_hosts and h.is_read()}
                 connection.imports_version = version
             present = connection.imports
             connection.imports = {
@@ -271,22 +282,54 @@ class Network:
                     i: present.get(i) or open_members_import(i, h, connection.queue, self._random, now)
                     for i, h in hosted.items()
                 },
+                **{
+                    i: present.get(i) or open_origins_import(i, h, connection.queue, self._random, now)
+                    for i, h in read.items()
+                },
             }
         return connection.imports
+
+    def _received(self, connection: Connection, stream: str) -> Mapping[str, int]:
+        """Up to which ticks the neighbour has sent the origins of a hosted stream over this link."""
+        ids = [import_id for import_id, hosted in self._other_origins.items() if hosted.name == stream]
+        on_link = (connection.imports.get(import_id) for import_id in ids)
+        return next((i.sent_horizons for i in on_link if isinstance(i, StreamImport)), {})
+
+    def readers(self, stream: str) -> AbstractSet[str]:
+        """The brokers for which this one receives all origins of a hosted stream, because they import it from here: all
+        if this is the home, which passes everything on; otherwise those that do not publish to it themselves, or all
+        hosts would read because of each other."""
+        hosted, importers = self._hosted.get(stream), self.neighbours.importers(stream)
+        return importers if hosted is None or hosted.is_home else importers - hosted.other_hosts
 
     # ── acknowledgements and retention ──────────────────────────────────────────────────────────────────────────────
 
     def _acknowledged(self, import_id: int) -> StreamHorizons:
-        relation = self._relations.get(import_id)
+        """A neighbour records one position of this broker in a stream. So if a stream is imported under several names,
+        what all of them have is acknowledged."""
+        relations = self._relations
+        hosted, relation = self._other_origins.get(import_id), relations.get(import_id)
+        if hosted is not None:
+            importers = self.neighbours.acknowledged(hosted.name, except_for=hosted.other_hosts)
+            return hosted.safe_horizons(self.host.checkpoint_horizons(), importers)
         if relation is None:
             return {}
+        safe, name, brokers = self._safe_horizons(relation), relation.import_.relation, {*relation.import_.brokers}
+        if name not in safe or not isinstance(relation.cache, StreamCache):
+            return safe
+        same = [r for r in list(relations.values()) if r.import_.relation == name and brokers & {*r.import_.brokers}]
+        of_all = [self._safe_horizons(r).get(name, {}) for r in same]
+        return {name: {o: min(horizons.get(o, HORIZON_MIN) for horizons in of_all) for o in safe[name]}}
+
+    def _safe_horizons(self, relation: ImportedRelation) -> StreamHorizons:
         downstream = self.neighbours.acknowledged(relation.log_stream)
         return relation.safe_horizons(self.host.checkpoint_horizons(), downstream)
 
     @property
     def has_imported_streams(self) -> bool:
         """Whether neighbours wait for acknowledgements."""
-        return any(isinstance(relation.cache, StreamCache) for relation in self._relations.values())
+        are_streams = (isinstance(relation.cache, StreamCache) for relation in list(self._relations.values()))
+        return any(are_streams) or any(h.other_hosts and h.is_read() for h in list(self._hosted.values()))
 
     def needed_horizons(self, away_us_max: int) -> Mapping[str, int]:
         """For each stream of the log that neighbours import, and for each origin, up to which tick none of them needs
@@ -306,65 +349,36 @@ class Network:
         with self._lock:
             connections, relations = list(self._connections.values()), list(self._relations.values())
             routes = [(n, a, replace(route)) for (n, a), route in self._routes.items() if not route.is_open]
+            names = {r.import_id: r.import_.name for r in relations}
+            names |= {i: hosted.name for ids in (self._hosted_ids, self._other_origins) for i, hosted in ids.items()}
+            opened = {key: route.links for key, route in self._routes.items()}
+            hosted_ids = [
+                (hosted, _ids_of(hosted, self._hosted_ids), _ids_of(hosted, self._other_origins))
+                for hosted in self._hosted.values()
+            ]
         linked = {connection.neighbour for connection in connections}
         links = [
-            *(self._link_status(connection, now) for connection in connections),
-            *(_absence_status(n, a, route, now) for n, a, route in routes if a or n not in linked),
+            *(report_link(c, names, opened.get((c.neighbour or "", c.address), 0), now) for c in connections),
+            *(report_absence(n, a, route, now) for n, a, route in routes if a or n not in linked),
         ]
         counts: Counter[str] = Counter()
         for link in links:
             neighbour = link["neighbour"] or "?"
             counts[neighbour] += 1
             link["name"] = neighbour if counts[neighbour] == 1 else f"{neighbour} {counts[neighbour]}"
+        clock_us, own = self.neighbours.clock(), self.identity.broker
         return {
             "links": links,
-            "imports": {r.import_.name: self._import_status(r, connections, now) for r in relations},
-            "hosted": {name: self._hosted_status(hosted, connections, now) for name, hosted in self._hosted.items()},
-        }
-
-    def _hosted_status(self, hosted: HostedStream, connections: Sequence[Connection], now: float) -> dict[str, Any]:
-        """A stream with many origins that this broker publishes to."""
-        ids = [import_id for import_id, other in list(self._hosted_ids.items()) if other is hosted]
-        on_links = [i for c in connections for import_id in ids if (i := c.imports.get(import_id)) is not None]
-        best = min(on_links, key=lambda i: _STATES.index(i.figures.state), default=None)
-        problem = None if best is None else best.figures.problem
-        return {
-            "home": hosted.stream.home or self.identity.broker,
-            "origin": hosted.origin,
-            "state": "home" if hosted.is_home else "waiting" if best is None else best.figures.state,
-            "problem": None if problem is None else problem_json(problem),
-            "origins": describe_origins(hosted.membership, self.host.log.stream_horizons(hosted.name)),
-        }
-
-    def _link_status(self, connection: Connection, now: float) -> dict[str, Any]:
-        link, figures = connection.link, connection.link.figures
-        names = {r.import_id: r.import_.name for r in list(self._relations.values())}
-        names |= {import_id: hosted.name for import_id, hosted in list(self._hosted_ids.items())}
-        route = self._routes.get((connection.neighbour or "", connection.address))
-        return {
-            "neighbour": connection.neighbour or connection.expected,
-            "address": connection.address or None,
-            "state": "greeting" if link.neighbour is None else "open",
-            "problem": None,
-            "opened": 0 if route is None else route.links,
-            "called": connection.expected is not None,
-            "principal": connection.principal,
-            "for_s": round(now - connection.since, 3),
-            "delay_ms": None if link.delay_s is None else round(1000 * link.delay_s, 3),
-            "imports": [names[i] for i in list(connection.imports) if i in names],
-            "exports": link.exported_relations,
-            "sent": {
-                "bytes": figures.sent_bytes.total,
-                "bytes_per_s": round(figures.sent_bytes.per_second(now), 1),
-                "rows_per_s": round(figures.sent_rows.per_second(now), 1),
+            "imports": {
+                r.import_.name: report_import(r, connections, self._absence(r.import_.broker, now), clock_us, now)
+                for r in relations
             },
-            "received": {
-                "bytes": figures.received_bytes.total,
-                "bytes_per_s": round(figures.received_bytes.per_second(now), 1),
-                "rows_per_s": round(figures.received_rows.per_second(now), 1),
+            "hosted": {
+                hosted.name: report_hosted(
+                    hosted, own, connections, member_ids, origin_ids, self.host.log.stream_horizons(hosted.name)
+                )
+                for hosted, member_ids, origin_ids in hosted_ids
             },
-            "questions_asked": figures.questions_asked,
-            "questions_answered": figures.questions_answered,
         }
 
     def _absence(self, neighbour: str, now: float) -> tuple[SmileError | None, float]:
@@ -374,47 +388,6 @@ class Network:
         since = max((route.since for route in routes), default=now)
         return next((route.problem for route in routes if route.problem is not None), None), since
 
-    def _import_status(
-        self, relation: ImportedRelation, connections: Sequence[Connection], now: float
-    ) -> dict[str, Any]:
-        on_links = [i for c in connections if (i := c.imports.get(relation.import_id)) is not None]
-        best = min(on_links, key=lambda i: _STATES.index(i.figures.state), default=None)
-        if best is not None:
-            state, problem, since = best.figures.state, best.figures.problem, best.figures.since
-        else:
-            state, (problem, since) = "waiting", self._absence(relation.import_.broker, now)
-        behind_s = relation.behind_s(self.neighbours.clock())
-        return {
-            "broker": relation.import_.broker,
-            "brokers": list(relation.import_.brokers),
-            "relation": relation.import_.relation,
-            "kind": "stream" if isinstance(relation.cache, StreamCache) else "view",
-            "edition": relation.import_.edition,
-            "state": state,
-            "for_s": round(now - since, 3),
-            "problem": None if problem is None else problem_json(problem),
-            "links": len(on_links),
-            "horizons": dict(relation.cache.horizons),
-            "origins": describe_origins(relation.membership, relation.cache.horizons),
-            "behind_s": None if behind_s is None else round(behind_s, 3),
-            "gaps": max((i.gap_count for i in on_links), default=0),
-            "questions": sum(i.figures.asked for i in on_links),
-            "redundant": sum(i.figures.redundant for i in on_links),
-        }
 
-
-def _absence_status(neighbour: str, address: str, route: NeighbourRoute, now: float) -> dict[str, Any]:
-    return {
-        "neighbour": neighbour,
-        "address": address or None,
-        "state": "absent",
-        "problem": None if route.problem is None else problem_json(route.problem),
-        "opened": route.links,
-        "called": bool(address),
-        "for_s": round(now - route.since, 3),
-    }
-
-
-def problem_json(problem: SmileError) -> dict[str, Any]:
-    first = problem.diagnostics[0]
-    return {"code": first.code, "message": first.message, "hint": first.hint}
+def _ids_of(hosted: HostedStream, ids: Mapping[int, HostedStream]) -> list[int]:
+    return [import_id for import_id, other in ids.items() if other is hosted]

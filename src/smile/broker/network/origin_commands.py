@@ -25,9 +25,12 @@ class OriginCommands:
         if hosted is not None:
             membership, log_stream, own = hosted.membership, hosted.name, hosted.origin
             home: str | None = hosted.stream.home or self._network.identity.broker
+            is_global = False
         elif cache is not None and cache.has_many_origins:
-            membership, log_stream, own = cache.membership, cache.import_.input_name, None
-            home = None if membership is None else membership.members[HOME_ORIGIN].broker
+            membership, log_stream, own = cache.membership, cache.log_stream, None
+            is_global = cache.is_global
+            at_home = None if membership is None else membership.members.get(HOME_ORIGIN)
+            home = None if at_home is None else at_home.broker
         else:
             hint = "Declare it WITH (ORIGINS = MANY)." if cache is None else None
             raise error("E076", f"there is no stream {stream[:100]} with many origins", hint=hint)
@@ -37,7 +40,7 @@ class OriginCommands:
             "home": home,
             "origin": own,
             "version": 0 if membership is None else membership.version,
-            "origins": describe_origins(membership, horizons),
+            "origins": describe_origins(membership, horizons, is_global),
         }
 
     def leave(self, stream: str, origin: str) -> None:
@@ -64,11 +67,12 @@ class OriginCommands:
         if origin == HOME_ORIGIN:
             raise error("E137", f"origin {origin} is the home of {stream}: it can only leave")
         if at is None:
-            known = self._network.neighbours.greatest_acknowledged(stream, origin)
-            acknowledged = "" if known == HORIZON_MIN else f" Importing brokers have acknowledged tick {known}."
+            acknowledged = self._network.neighbours.greatest_acknowledged(stream, origin)
+            known = max(acknowledged, self._host.log.stream_horizons(stream).get(origin, HORIZON_MIN))
+            known_here = "" if known == HORIZON_MIN else f" As far as this broker knows, that is {known}."
             hint = (
-                f"`smile origins {stream}` at each broker that imports it says up to which tick that one has origin "
-                f"{origin}. Give the greatest with --at.{acknowledged}"
+                f"`smile origins {stream}` at each broker that has the stream says up to which tick it has origin "
+                f"{origin}. Give the greatest with --at.{known_here}"
             )
             raise error("E137", f"it is not known here which events of origin {origin} others have", hint=hint)
         self._change(hosted, lambda membership: membership.ended(origin, at, is_fenced=True))

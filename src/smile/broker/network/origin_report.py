@@ -4,15 +4,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from smile.horizons import END, HORIZON_MIN
-from smile.log.membership import StreamMembership
+from smile.log.membership import HOME_ORIGIN, StreamMembership
 
 
-def describe_origins(membership: StreamMembership | None, horizons: Mapping[str, int]) -> list[dict[str, Any]]:
-    """The members, with what is known of each. `holds_back`: nothing is final above its horizon, although others are
-    further."""
-    if membership is None:
+def event_horizons(horizons: Mapping[str, int], is_global: bool) -> dict[str, int]:
+    """Those of origins that have events. In what is assembled from a global stream, the home's number says up to where
+    the members are known: as long as the stream is open, that is nowhere."""
+    return {origin: tick for origin, tick in horizons.items() if not (is_global and origin == HOME_ORIGIN)}
+
+
+def describe_origins(
+    membership: StreamMembership | None, horizons: Mapping[str, int], is_global: bool
+) -> list[dict[str, Any]]:
+    """The members that have events, with what is known of each. `holds_back`: nothing is final above its horizon,
+    although others are further."""
+    members = {} if membership is None else membership.members
+    known = event_horizons({origin: horizons.get(origin, HORIZON_MIN) for origin in members}, is_global)
+    if not known:
         return []
-    known = {origin: horizons.get(origin, HORIZON_MIN) for origin in membership.members}
     least, greatest = min(known.values()), max((tick for tick in known.values() if tick < END), default=END)
     return [
         {
@@ -24,5 +33,6 @@ def describe_origins(membership: StreamMembership | None, horizons: Mapping[str,
             "horizon": known[origin],
             "holds_back": known[origin] == least < greatest,
         }
-        for origin, member in membership.members.items()
+        for origin, member in members.items()
+        if origin in known
     ]

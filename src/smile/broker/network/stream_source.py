@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from smile.broker.imports.exported_stream import ExportedStream
 from smile.broker.network.range_relay import RangeRelay
 from smile.errors import SmileError, error
+from smile.horizons import HORIZON_MIN
 from smile.links.exports import EventsRange
 from smile.log.storage.piece_log import slice_events
 
@@ -15,7 +16,8 @@ RANGE_BYTES = 2**20
 class LoggedStreamSource:
     """`log_version` changes with every commit. `check_access` raises an error if the neighbour may not read the stream
     any more. `on_close` is called at the end. `relay` passes questions on about what was removed from the log; None if
-    this broker is the first one that has the events."""
+    there is nobody to ask. If the neighbour publishes to the stream too, `neighbour_log` identifies its log, whose
+    origins are not sent, and `received` returns up to which ticks it has sent the others."""
 
     def __init__(
         self,
@@ -24,9 +26,12 @@ class LoggedStreamSource:
         check_access: Callable[[], None],
         on_close: Callable[[], None],
         relay: RangeRelay | None = None,
+        neighbour_log: str | None = None,
+        received: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._stream, self._log_version, self._check_access = stream, log_version, check_access
         self._on_close, self._relay = on_close, relay
+        self._neighbour_log, self._received = neighbour_log, received
         self._horizons: Mapping[str, int] = {}
         self._members = 0, b""
         self._read_version: int | None = None
@@ -40,12 +45,16 @@ class LoggedStreamSource:
             membership = self._stream.membership()
             self._horizons, self._read_version = horizons, version
             if membership is not None:
-                self._horizons = membership.capped(horizons)
+                own = {o for o, member in membership.members.items() if member.log == self._neighbour_log}
+                self._horizons = {o: tick for o, tick in membership.capped(horizons).items() if o not in own}
                 self._members = membership.version, membership.encode()
         return self._horizons
 
     def members(self) -> tuple[int, bytes]:
         return self._members
+
+    def received(self, origin: str) -> int:
+        return self._received().get(origin, HORIZON_MIN)
 
     def read(self, origin: str, lo: int, hi: int) -> EventsRange | None:
         self._check_access()
@@ -59,7 +68,8 @@ class LoggedStreamSource:
                 piece = self._stream.select(piece)
             else:
                 raise self._explain(problem, lo) from None
-        assert piece is not None, "the horizon says that there is something"
+        if piece is None:
+            return None  # what has come over the neighbour's own link may not be in the log yet
         end, events = min(piece.hi, hi), piece.events
         if events is not None and end < piece.hi:
             events = slice_events(events, lo, end)

@@ -19,6 +19,11 @@ def network_troubles(status: Mapping[str, Any]) -> Iterator[Trouble]:
             code = problem["code"] if problem else "E121"
             message = f"the import {name} from {imported['broker']} is {state}{reason}"
             yield Trouble(TroubleKind.IMPORT, name, code, message, is_severe=False)
+    for name, hosted in status["hosted"].items():
+        refusals = [entry["problem"] for entry in (hosted, *hosted["sources"].values()) if entry["state"] == "refused"]
+        for problem in [p for p in refusals if p is not None][:1]:
+            message = f"{name}, which is published here, is refused by another broker: {problem['message']}"
+            yield Trouble(TroubleKind.IMPORT, name, problem["code"], message, is_severe=False)
     for link in status["links"]:
         if link["state"] == "absent" and link["for_s"] > limits.link_absence_s_max and link["problem"]:
             subject = f"{link['neighbour']} {link['address']}" if link["address"] else link["neighbour"]

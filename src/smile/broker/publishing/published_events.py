@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from smile import limits
 from smile.algebra import mmpl
+from smile.algebra.coercions import describe_tick
 from smile.algebra.types import TICKS_PER_MICROSECOND, Value
+from smile.broker.publishing.producer_views import ProducerViews
 from smile.broker.publishing.publication import EventRows, Publication
 from smile.columns.values import arrow_ints
-from smile.decoding.stream_schema import StreamSchema
+from smile.decoding.stream_schema import SAME_TICK_HINT, StreamSchema, with_added_columns
 from smile.errors import SmileError, error
 from smile.horizons import END, HORIZON_MIN, split_name, with_origins
 from smile.log.clock import TickGenerator
@@ -34,8 +36,9 @@ def publisher_ticks(rows: EventRows) -> list[int]:
 def check_tick_order(stream: str, ticks: Sequence[int]) -> None:
     for number, (tick, next_tick) in enumerate(pairwise(ticks), 2):
         if next_tick <= tick:
-            hint = "Publish events in the order of their ticks, each with a tick of its own."
-            raise error("E079", f"event {number}: {stream} has tick {next_tick} after tick {tick}", hint=hint)
+            hint = "Sort the events by time before they are published, and merge files first (docs/notebooks.md)."
+            message = f"event {number}: {stream} has tick {describe_tick(next_tick)} after tick {describe_tick(tick)}"
+            raise error("E079", message, hint=SAME_TICK_HINT if next_tick == tick else hint)
 
 
 def finished_error(stream: str) -> SmileError:
@@ -65,6 +68,8 @@ class PublishedEvents:
         self._own_horizons: dict[str, int] = {}
         self._other_horizons: dict[str, int] = {}
         self._last_numbers: dict[str, int] = {}
+        self.producer_views: Mapping[str, ProducerViews] = {}
+        """What the producers of global streams may publish."""
         self.publisher_timed: frozenset[str] = frozenset()
         """Streams whose ticks come from their publishers."""
 
@@ -79,7 +84,9 @@ class PublishedEvents:
             origin = self.origins.get(stream, "")
             # An origin that is new to a stream starts at the stream's horizon.
             self._own_horizons[stream] = horizons.get(origin, self.horizons[stream])
-            self._other_horizons[stream] = min((tick for o, tick in horizons.items() if o != origin), default=END)
+            # The placeholder for a stream that nobody has logged yet holds nothing back.
+            others = (tick for o, tick in horizons.items() if o != origin and tick > HORIZON_MIN)
+            self._other_horizons[stream] = min(others, default=END)
         self._last_numbers.clear()
         own_ticks = [
             tick
@@ -94,6 +101,14 @@ class PublishedEvents:
             return self.ticks.origin
         membership = self.log.membership(stream)
         return None if membership is None else membership.find(self._broker, self._log_id)
+
+    def set_producers(self, producers: Mapping[str, Sequence[mmpl.Expr]], held_back: Mapping[str, str]) -> None:
+        """The conditions of the producers of each global stream. Events that satisfy none are refused; `held_back` says
+        why other producers of a stream may not publish now."""
+        schemas = self.log.schemas
+        self.producer_views = {
+            s: ProducerViews(schemas[s], conditions, held_back.get(s, "")) for s, conditions in producers.items()
+        }
 
     def check_origin(self, stream: str) -> None:
         """Raises E135 if this broker is not an origin of the stream, or has left."""
@@ -170,11 +185,15 @@ class PublishedEvents:
             tick, horizon = np.setdiff1d(tick_array, ticks_of(logged))[0], self.horizon(stream)
             if horizon == END:
                 raise finished_error(stream)
-            message = f"{stream} has no event at tick {tick}, and is complete up to tick {horizon}"
-            raise error("E081", message, hint="Publish events in the order of their ticks.")
+            hint = "Publish events in the order of their ticks: merge files, and sort them by time (docs/notebooks.md)."
+            times = describe_tick(int(tick)), describe_tick(horizon)
+            message = f"{stream} has no event at tick {times[0]}, and is complete up to tick {times[1]}"
+            raise error("E081", message, hint=hint)
         difference = _first_difference(logged, self._to_batch(stream, rows, ticks))
         if difference is not None:
-            raise error("E082", f"{stream} has another event at tick {ticks[difference]}")
+            raise error(
+                "E082", f"{stream} has another event at tick {describe_tick(ticks[difference])}", hint=SAME_TICK_HINT
+            )
         return run_starts
 
     def _matching_ticks(
@@ -228,6 +247,7 @@ class PublishedEvents:
 
     def _to_batch(self, stream: str, rows: EventRows, ticks: Sequence[int]) -> pa.RecordBatch:
         schema, is_publisher_timed = self.log.schemas[stream], stream in self.publisher_timed
+        rows = complete_rows(schema, rows)
         if isinstance(rows, pa.RecordBatch):
             return rows if is_publisher_timed else with_ticks(schema, rows, ticks)
         cells: list[Value] = []
@@ -278,6 +298,14 @@ def _first_difference(a: pa.RecordBatch, b: pa.RecordBatch) -> int | None:
         else:
             end = middle
     return begin
+
+
+def complete_rows(schema: StreamSchema, rows: EventRows) -> EventRows:
+    """The rows of one publication, with NULL in the columns that the stream has got since they were decoded."""
+    if isinstance(rows, pa.RecordBatch):
+        return with_added_columns(rows, schema.published_schema)
+    missing = len(schema.published_types) - len(rows[0]) if rows else 0
+    return [(*row, *[None] * missing) for row in rows] if missing else rows
 
 
 def with_ticks(schema: StreamSchema, rows: pa.RecordBatch, ticks: Sequence[int]) -> pa.RecordBatch:

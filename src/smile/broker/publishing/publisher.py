@@ -21,11 +21,11 @@ from smile import limits
 from smile.algebra import mmpl
 from smile.broker.imports.cache_append import CacheAppend
 from smile.broker.publishing.commit_group import CommitGroup
-from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
+from smile.broker.publishing.publication import AtomicPublication, Publication, PublishResult, SilencePublication
 from smile.broker.publishing.published_events import PublishedEvents
 from smile.decoding.event_decoder import EventDecoder
 from smile.decoding.stream_schema import StreamSchema
-from smile.errors import SmileError, error, memory_error
+from smile.errors import SmileError, error, memory_error, message_of
 from smile.horizons import END
 from smile.log.clock import TickGenerator
 from smile.log.storage.durable import DurableLog
@@ -35,7 +35,8 @@ _log = logging.getLogger("smile.broker.publisher")
 _VALUE_BYTES = 64
 """The approximate size of a value as a Python object and in the log."""
 
-PendingPublication = tuple[Publication | SilencePublication | CacheAppend, "Future[PublishResult]", int, int]
+AnyPublication = Publication | AtomicPublication | SilencePublication
+PendingPublication = tuple[AnyPublication | CacheAppend, "Future[PublishResult]", int, int]
 """A publication, or something that was imported; its future, its number of events, and its approximate size in
 bytes."""
 
@@ -58,14 +59,16 @@ class Publisher:
         clock: Callable[[], float] = time.monotonic,
         broker: str = "",
         log_id: str = "",
+        batch_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._log, self._clock = log, clock
         self._published = PublishedEvents(log, ticks, broker, log_id)
         self._silence_s, self._idle_s = silence_ms / 1000, idle_ms / 1000
-        self._on_commit = on_commit
+        self._on_commit, self._batch_s = on_commit, batch_s
         self._wakeup = Condition()
         self._queue: deque[PendingPublication] = deque()
-        self._queued_events = self._queued_bytes = 0
+        self._queued_publications = self._queued_events = self._queued_bytes = 0
+        """`_queued_publications` does not count what was imported."""
         self._stopping = False
         self._thread = Thread(target=self._run, name="publisher", daemon=True)
         self._all_advanced_at = self._committed_at = clock()
@@ -93,12 +96,17 @@ class Publisher:
             self._thread.join()
 
     def set_streams(
-        self, streams: Sequence[mmpl.StreamDef], imported_from: Mapping[str, str] = MappingProxyType({})
+        self, streams: Sequence[mmpl.StreamDef], imported_from: Mapping[str, tuple[str, str]] = MappingProxyType({})
     ) -> None:
-        """From now on these streams can be published to. The log must have them. `imported_from` has the broker of each
-        imported stream."""
+        """From now on these streams can be published to. The log must have them. `imported_from` has where each
+        imported stream comes from, and a hint where to publish."""
         self._needs_reload = True
         self.decoder = EventDecoder(streams, imported_from)
+
+    def set_producers(self, producers: Mapping[str, Sequence[mmpl.Expr]], held_back: Mapping[str, str]) -> None:
+        """The conditions of the producers of each global stream that is published here, and why others may not publish
+        now."""
+        self._published.set_producers(producers, held_back)
 
     @property
     def is_alive(self) -> bool:
@@ -130,7 +138,7 @@ class Publisher:
 
     # ── submitting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def submit(self, publication: Publication | SilencePublication) -> "Future[PublishResult]":
+    def submit(self, publication: AnyPublication) -> "Future[PublishResult]":
         """Thread-safe. An error of this publication is raised here or by the future, and does not affect other
         publications. Cancelling the future in time withdraws the publication."""
         events, size = self._count_events_and_bytes(publication)
@@ -149,7 +157,7 @@ class Publisher:
         return self._published.horizon(stream)
 
     def _enqueue(
-        self, publication: Publication | SilencePublication | CacheAppend, events: int, size: int, has_limit: bool
+        self, publication: AnyPublication | CacheAppend, events: int, size: int, has_limit: bool
     ) -> "Future[PublishResult]":
         future: Future[PublishResult] = Future()
         with self._wakeup:
@@ -166,13 +174,20 @@ class Publisher:
                 hint = "Publish again in a moment."
                 raise error("E092", f"{self._queued_events:,} events are waiting to be logged already", hint=hint)
             self._queue.append((publication, future, events, size))
+            is_publication = not isinstance(publication, CacheAppend)
+            self._queued_publications += is_publication
             self._queued_events += events
             self._queued_bytes += size
-            if len(self._queue) == 1:
+            if len(self._queue) == 1 or (is_publication and self._queued_publications == 1):
                 self._wakeup.notify()
         return future
 
-    def _count_events_and_bytes(self, publication: Publication | SilencePublication) -> tuple[int, int]:
+    def _count_events_and_bytes(self, publication: AnyPublication) -> tuple[int, int]:
+        if isinstance(publication, AtomicPublication):
+            counts = [self._count_events_and_bytes(part) for part in publication.parts]
+            events = sum(count for count, _ in counts)
+            _check_event_count(events)
+            return events, sum(size for _, size in counts)
         schema = self.decoder.schema(publication.stream)
         is_publisher_timed = schema.stream.publisher_timed
         if isinstance(publication, SilencePublication):
@@ -183,9 +198,7 @@ class Publisher:
                 raise error("E079", f"{publication.to} is not a tick")
             return 0, 0
         count = len(publication.rows)
-        if count > limits.publication_events_max:
-            events_max = limits.publication_events_max
-            raise error("E092", f"the publication has {count:,} events; at most {events_max:,} are allowed")
+        _check_event_count(count)
         self._check_sequence(publication, count)
         if isinstance(publication.rows, pa.RecordBatch):
             _check_schema(schema, publication.rows)
@@ -216,20 +229,26 @@ class Publisher:
     def _wait(self) -> bool:
         """Waits until a step is due. Returns False at the end."""
         with self._wakeup:
-            while not self._queue and not self._stopping and (wait_s := self._silence_due_at - self._clock()) > 0:
+            while not self._stopping and (wait_s := self._next_commit_at - self._clock()) > 0:
                 self._wakeup.wait(wait_s)
             return bool(self._queue) or not self._stopping
 
     @property
-    def _silence_due_at(self) -> float:
-        """After a commit with events, the other streams follow soon."""
+    def _next_commit_at(self) -> float:
+        """A publication is committed at once. What was imported waits while the last commit and the last batch would
+        take: a broker that lacks processor time commits more at once. After a commit with events, the other streams
+        follow soon."""
+        if self._queued_publications:
+            return self._committed_at
+        if self._queue:
+            return self._committed_at + min(max(self._commit_s, self._batch_s()), limits.import_wait_s_max)
         return self._committed_at + (self._silence_s if self._had_events else self._idle_s)
 
     @property
     def due_at(self) -> float:
         """When the next step is due: at once if a publication waits."""
         with self._wakeup:
-            return self._clock() if self._queue else self._silence_due_at
+            return max(self._clock(), self._next_commit_at) if self._queue else self._next_commit_at
 
     def step(self) -> None:
         """Logs the publications that wait, as many as fit into a commit; silence if there are none."""
@@ -266,10 +285,14 @@ class Publisher:
         """Takes the publications of the next commit."""
         with self._wakeup:
             events = size = 0
-            while self._queue and events < limits.commit_group_events_max and size < limits.commit_group_bytes_max:
+            events_max = limits.commit_group_events_max
+            while self._queue and events < events_max and size < limits.commit_group_bytes_max:
                 pending = self._queue[0]
+                if isinstance(pending[0], AtomicPublication):
+                    events_max = limits.batch_rows_max  # no batch divides the commit
                 publications.append(pending)
                 self._queue.popleft()
+                self._queued_publications -= not isinstance(pending[0], CacheAppend)
                 events, size = events + pending[2], size + pending[3]
                 self._queued_events -= pending[2]
                 self._queued_bytes -= pending[3]
@@ -288,7 +311,7 @@ class Publisher:
     def _add(
         self,
         group: CommitGroup,
-        publication: Publication | SilencePublication | CacheAppend,
+        publication: AnyPublication | CacheAppend,
         future: "Future[PublishResult]",
     ) -> CommitGroup:
         """Adds a publication, after a commit of the group if needed. Returns the group for the next publication."""
@@ -318,14 +341,17 @@ class Publisher:
 
     def _commit(self, group: CommitGroup) -> None:
         start_s = self._clock()
-        advance_all = start_s - self._all_advanced_at >= self._silence_s
+        # Imported silence is no reason to advance: two brokers that import from each other would wake each other.
+        has_events = bool(group.events) or any(append.rows for append, _, _ in group.cache_appends)
+        advance_s = self._silence_s if has_events or self._had_events else self._idle_s
+        advance_all = start_s - self._all_advanced_at >= advance_s
         try:
             pieces = group.log_pieces(self._published.ticks.silence_tick(), advance_all)
             memberships = group.memberships
             if pieces or group.records or memberships:
                 self._commit_started_at = start_s
                 time_us = self._published.ticks.clock()
-                self._log.append(pieces, group.records, time_us, group.must_be_whole, memberships)
+                self._log.append(pieces, group.records, time_us, group.must_be_whole, memberships, group.notes)
         except Exception as problem:  # noqa: BLE001  # any error: the waiting publishers receive it
             self._needs_reload = True
             self._warn(problem)
@@ -345,7 +371,7 @@ class Publisher:
             for _, _, future in group.cache_appends:
                 future.set_result(PublishResult(()))
         self._committed_at, self._commit_started_at = self._clock(), None
-        self._had_events = bool(group.events or group.cache_appends)
+        self._had_events = has_events or (self._had_events and not advance_all)
         if advance_all:
             self._all_advanced_at = start_s
         if pieces or group.memberships:
@@ -377,8 +403,8 @@ class Publisher:
 
     def _warn(self, problem: Exception) -> None:
         """Logs an error once, as long as it stays the same."""
-        if self._warning != str(problem):
-            self._warning = str(problem)
+        if self._warning != message_of(problem):
+            self._warning = message_of(problem)
             _log.warning("publications were not logged", extra={"what": self._warning})
 
 
@@ -387,6 +413,12 @@ def _find_violations(group: CommitGroup) -> Mapping[int, Exception]:
         return group.find_violations()
     except Exception as problem:  # noqa: BLE001  # any error: the waiting publishers receive it
         return dict.fromkeys(range(len(group.publications)), problem)
+
+
+def _check_event_count(count: int) -> None:
+    if count > limits.publication_events_max:
+        events_max = limits.publication_events_max
+        raise error("E092", f"the publication has {count:,} events; at most {events_max:,} are allowed")
 
 
 def _check_schema(schema: StreamSchema, rows: pa.RecordBatch) -> None:

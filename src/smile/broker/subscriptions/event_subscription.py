@@ -7,13 +7,14 @@ subscription remembers only their last ticks: whoever returns receives them agai
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 
 import numpy as np
 
-from smile.broker.subscriptions.log_ranges import LogRanges
+from smile.broker.subscriptions.event_filter import EVERY_EVENT, EventFilter
+from smile.broker.subscriptions.event_matching import EventMatching, MatchedSubscription, StreamRanges
 from smile.broker.subscriptions.selection import StreamSelection
 from smile.broker.views.condition import ViewCondition
 from smile.broker.views.resume_token import resume_token
@@ -26,8 +27,6 @@ from smile.kernels.transform import InputRelation
 Ticks = Mapping[str, int]
 """A tick for each origin of a stream: everything up to it."""
 
-SCAN_ROWS = 2_000
-"""Events of an origin that are examined at once."""
 SCAN_STEPS = 25
 """After so many steps without a selected event, other subscriptions go first."""
 
@@ -75,21 +74,27 @@ class EventSubscription:
 
     def __init__(
         self,
-        selection: StreamSelection,
-        condition: ViewCondition,
+        matching: EventMatching,
+        matched: MatchedSubscription,
         identity: str,
-        ranges: LogRanges,
+        ranges: StreamRanges,
         position: Ticks,
         window: int,
         waker: Callable[[], None],
     ) -> None:
-        self.selection, self.condition, self.identity = selection, condition, identity
+        self.selection, self.matched, self.identity = matched.selection, matched, identity
+        self._matching = matching
         self._ranges, self._window, self._waker = ranges, window, waker
         self._lock = Lock()
         self._acknowledged, self._read = dict(position), dict(position)
         self._sent: deque[_SentFrame] = deque()
         self._last_number = 0
         self._is_waiting = False
+
+    @property
+    def horizons(self) -> dict[str, int]:
+        """Up to where the log has the events of each origin."""
+        return dict(self._ranges.horizons(self.selection.stream))
 
     # ── delivery ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -122,29 +127,26 @@ class EventSubscription:
         parts, ticks, origins = list[Delta](), list[Array](), list[str]()
         for origin, horizon in sorted(self._ranges.horizons(selection.stream).items()):
             after = start.get(origin, HORIZON_MIN)
-            piece = None if horizon <= after else self._ranges.read(selection.stream, origin, after)
-            if piece is None:
+            found = None if horizon <= after else self._matching.read(self.matched, origin, after)
+            if found is None:
                 continue
-            end[origin], events = piece.hi, piece.events
-            if events is not None and events.num_rows:
-                if events.num_rows > SCAN_ROWS:
-                    events = events.slice(0, SCAN_ROWS)
-                    end[origin] = int(events.column(0)[SCAN_ROWS - 1].as_py())
-                rows = selection.select(events, self.condition)
-                if len(rows):
-                    parts.append(rows)
-                    ticks.append(np.asarray(selection.ticks(rows).data))
-                    origins += [origin] * len(rows)
+            end[origin], rows = found
+            if rows is not None:
+                parts.append(rows)
+                ticks.append(np.asarray(selection.ticks(rows).data))
+                origins += [origin] * len(rows)
         if not parts:
             return None if end == start else (None, [], [], end)
+        if len(parts) == 1 and len(parts[0]) <= rows_max:
+            return parts[0], ticks[0].tolist(), origins, end  # those of one origin are in order
         merged_ticks = np.concatenate(ticks)
         order = np.argsort(merged_ticks, kind="stable")
         for i in order[rows_max:].tolist():
             # What is left out is read again: the position of its origin is before it.
             end[origins[i]] = min(end[origins[i]], max(start.get(origins[i], HORIZON_MIN), int(merged_ticks[i]) - 1))
         chosen = order[:rows_max]
-        rows = (parts[0] if len(parts) == 1 else concat_deltas(selection.source.layout, parts)).take(chosen)
-        return rows, merged_ticks[chosen].tolist(), [origins[i] for i in chosen.tolist()], end
+        merged = parts[0] if len(parts) == 1 else concat_deltas(selection.source.layout, parts)
+        return merged.take(chosen), merged_ticks[chosen].tolist(), [origins[i] for i in chosen.tolist()], end
 
     def _finish(
         self, start: Ticks, rows: Delta | None, ticks: list[int], origins: list[str], end: dict[str, int]
@@ -220,10 +222,19 @@ def _greatest(a: Ticks, b: Ticks) -> dict[str, int]:
     return {origin: max(a.get(origin, HORIZON_MIN), b.get(origin, HORIZON_MIN)) for origin in {**a, **b}}
 
 
-def event_identity(history: str, selection: StreamSelection, condition: ViewCondition) -> str:
-    """Identifies what a position of events is valid for: at every broker that has the stream, whatever it calls it."""
-    identity = repr(("events", history, selection.text, condition.columns, condition.values))
-    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+def event_identity(
+    history: str,
+    selection: StreamSelection,
+    condition: ViewCondition,
+    event_filter: EventFilter = EVERY_EVENT,
+    table_histories: Sequence[str] = (),
+) -> str:
+    """Identifies what a position of events is valid for: at every broker that has the stream, whatever it calls it.
+    `table_histories` identify the histories of the tables that the filter consults."""
+    identity: tuple[object, ...] = "events", history, selection.text, condition.columns, condition.values
+    if event_filter is not EVERY_EVENT:
+        identity = *identity, event_filter.text, tuple(table_histories)
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
 
 
 def gone_error(relation: str, tick: int, truncated_to: int) -> SmileError:

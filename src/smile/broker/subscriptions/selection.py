@@ -55,7 +55,6 @@ class StreamSelection:
 def find_selection(program: mmpl.Program, relation: str) -> StreamSelection | None:
     """None if the relation is not a selection of a stream."""
     streams = {s.name: s for s in program.streams} | {i.name: i.stream for i in program.imports if i.stream is not None}
-    conditions = {i.name: i.condition for i in program.imports}
     bodies = {view.name: view.body for view in program.views}
     operators = list[mmpl.Rel]()
     rel: mmpl.Rel = mmpl.RelationRef(relation)
@@ -67,7 +66,7 @@ def find_selection(program: mmpl.Program, relation: str) -> StreamSelection | No
             rel = rel.input
         else:
             return None
-    stream, condition = streams[rel.name], conditions.get(rel.name)
+    stream = streams[rel.name]
     body: mmpl.Rel = mmpl.RelationRef(stream.name)
     for operator in reversed(operators):
         body = replace(operator, input=body)  # type: ignore[call-arg]  # all of these operators have it
@@ -78,7 +77,8 @@ def find_selection(program: mmpl.Program, relation: str) -> StreamSelection | No
     source = kernels.inputs[name]
     if len(transforms) < len(kernels.transforms) or source.layout.evolving or len(source.layout.key) != 1:
         return None
-    lines = [] if condition is None else [f"WHERE {print_expression(condition)}"]
+    # The conditions of imports are among the checks, also those of brokers in between.
+    lines = [f"WHERE {print_expression(check)}" for check in stream.checks]
     lines += ["".join(_text(part) for part in operator.line()) for operator in reversed(operators)]
     homes = {s.name: s for s in program.streams} | {
         i.name: i.definition.input_streams[0]

@@ -16,10 +16,10 @@ class SubscriptionRecords:
     """Thread-safe. `clock` returns microseconds since 1970. Whoever reads a record in order to change it holds `lock`
     meanwhile."""
 
-    def __init__(self, path: Path, clock: Callable[[], int], flush: bool) -> None:
+    def __init__(self, path: Path, clock: Callable[[], int], flush: bool, has_thread: bool = True) -> None:
         self.lock = RLock()
         self._clock = clock
-        self._store = PositionStore(path, flush)
+        self._store = PositionStore(path, flush, has_thread)
         self._records = self._store.read()
         self._stored = dict(self._records)
         """As they are on the disk."""
@@ -47,8 +47,10 @@ class SubscriptionRecords:
                 hint = "Drop some: smile subscriptions --drop NAME."
                 raise error("E092", f"{request.key.principal} has {count:,} durable subscriptions already", hint=hint)
             return None
-        if (record.relation, record.conditions, record.stream) != (request.relation, request.conditions, stream):
+        wanted = request.relation, request.conditions, request.filter, stream
+        if (record.relation, record.conditions, record.filter, record.stream) != wanted:
             what = record.relation + (f" with {record.conditions}" if record.conditions != "{}" else "")
+            what += f" where {record.filter}" if record.filter else ""
             what += " (events)" if record.stream else " (rows)"
             hint = f"Use another name, or drop it: smile subscriptions --drop {request.key.name}."
             raise error("E141", f"the name {request.key.name} belongs to a subscription to {what}", hint=hint)

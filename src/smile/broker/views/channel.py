@@ -55,20 +55,25 @@ class Channel:
         if end > self._compact_at:
             self._set_changes(self._changes[self._store.find_changes(self._changes)[0]])
 
+    def has_changes_after(self, number: int) -> bool:
+        return self._count > 0 and bool(self._buffer[self._count - 1] > number)
+
     def changes_after(self, number: int, changes_max: int) -> Array:
         """The next changes after this one. Some of them may be outdated."""
         begin = int(self._changes.searchsorted(number, side="right"))
         return self._changes[begin : begin + changes_max]
 
-    def rows_after(self, number: int, changes_max: int) -> tuple[RowLookup, int | None]:
-        """The rows of the next changes after this one, without the outdated ones of at most `changes_max`; and the last
-        of these changes, or None if no more follow."""
+    def rows_after(self, number: int, changes_max: int) -> tuple[RowLookup, Array, int | None]:
+        """The rows of the next changes after this one, without the outdated ones of at most `changes_max`; the numbers
+        of their changes; and the last of these changes, or None if no more follow."""
         numbers = self.changes_after(number, changes_max)
+        has_more = len(numbers) > 0 and self.has_changes_after(int(numbers[-1]))
+        last_number = int(numbers[-1]) if has_more else None
         is_current, rows = self._store.find_changes(numbers)
         if not is_current.all():
-            rows = rows.take(true_indices(is_current))
-        has_more = len(numbers) > 0 and numbers[-1] < self._changes[-1]
-        return rows, int(numbers[-1]) if has_more else None
+            current = true_indices(is_current)
+            rows, numbers = rows.take(current), numbers[current]
+        return rows, numbers, last_number
 
 
 class ChannelIndex:

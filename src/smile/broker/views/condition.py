@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from smile.algebra.types import INT
 from smile.columns.values import ValueColumn, from_python
 from smile.decoding.values import JsonNumber, format_hint, parse_value
 from smile.errors import did_you_mean, error
@@ -35,13 +36,20 @@ def parse_condition(view: InputRelation, where: Mapping[str, Any]) -> ViewCondit
             hint = f"{f'These never change: {fixed_names}. Or write' if fixed_names else 'Write'} a view with it."
             raise error("E099", f"{view.name}.{name} may change, so it cannot be used in a condition", hint=hint)
         try:
-            value = parse_value(_json_number(where[name]), types[name])
+            # A computed time may be beyond all ticks.
+            data = INT if types[name].name == "time" and not _is_time_text(where[name]) else types[name]
+            value = parse_value(_json_number(where[name]), data)
             if isinstance(value, Decimal) and value != Decimal(str(where[name])):
                 raise ValueError(f"{where[name]} is not a {types[name]}")
         except ValueError as problem:
             raise error("E099", f"{view.name}.{name}: {problem}", hint=format_hint(types[name])) from None
         columns[name] = from_python([value], types[name])
     return ViewCondition(tuple(columns), row_values(list(columns.values()))[0], columns) if columns else ViewCondition()
+
+
+def _is_time_text(value: object) -> bool:
+    """Whether a value for a column of ticks is a time, such as 2024-05-31 12:00:00, and not a tick."""
+    return isinstance(value, str) and not value.removeprefix("-").isdigit()
 
 
 def row_values(columns: Sequence[ValueColumn]) -> list[RowValues]:

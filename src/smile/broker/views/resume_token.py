@@ -5,6 +5,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -19,10 +20,16 @@ TOKEN_CHARS_MAX = 2**16
 
 def resume_token(identity: str, horizons: Mapping[str, int]) -> str:
     """A token with which a subscriber continues from these horizons."""
+    return f"{identity}.{encode_horizons(horizons)}"
+
+
+def encode_horizons(horizons: Mapping[str, int]) -> str:
+    """The part of a token that follows the identity and a point."""
     payload = json.dumps(dict(sorted(horizons.items())), separators=(",", ":")).encode()
-    return f"{identity}.{base64.urlsafe_b64encode(payload).decode().rstrip('=')}"
+    return base64.urlsafe_b64encode(payload).decode().rstrip("=")
 
 
+@lru_cache(maxsize=10_000)
 def token_identity(digest: str, condition: ViewCondition) -> str:
     """Identifies what a token is valid for: the view's definition and the condition."""
     return hashlib.sha256(repr((digest, condition.columns, condition.values)).encode()).hexdigest()[:16]

@@ -15,15 +15,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from smile import limits
+from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.broker.maintenance.listener import ViewPause, ViewSnapshot
 from smile.broker.views.channel import Channel, ChannelIndex, Waiter
 from smile.broker.views.condition import ViewCondition, parse_condition
-from smile.broker.views.resume_token import parse_resume_token, resume_token, token_identity
-from smile.broker.views.view_store import CHANGE, ViewStore
+from smile.broker.views.resume_token import encode_horizons, parse_resume_token, token_identity
+from smile.broker.views.view_store import ViewStore
 from smile.columns import masks
 from smile.columns.values import Array, true_indices
 from smile.errors import SmileError, did_you_mean, error
-from smile.horizons import HORIZON_MIN, has_reached, split_name
+from smile.horizons import END, HORIZON_MIN, has_reached, is_of_streams
 from smile.kernels.delta import Delta
 from smile.kernels.row_encoding import MASK
 from smile.kernels.transform import InputRelation
@@ -36,7 +37,8 @@ Horizons = Mapping[str, int]
 class ViewFrame:
     """What a subscriber receives at once: rows in the order of their last changes, as they are known at `horizons`.
     With `reset`, the subscriber must discard all earlier rows. `progress` is set only if the subscriber then has
-    everything up to these horizons; `resume` is the token for it."""
+    everything up to these horizons; `resume` is the token for it. `epochs` are those with respect to which things are
+    final then, by the stream of the log."""
 
     source: InputRelation
     rows: RowLookup
@@ -47,6 +49,7 @@ class ViewFrame:
     reset: bool
     progress: Horizons | None
     resume: str | None
+    epochs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def row_count(self) -> int:
@@ -68,13 +71,15 @@ _NO_FRAME: Final = (None, None)
 
 @dataclass(eq=False)
 class View:
-    """`digest` covers its definition, all definitions that it depends on, and the log. `log_horizons` returns the
-    horizons of the log. `clock` returns monotonic seconds."""
+    """`digest` covers its definition, all definitions that it depends on, and the log. `base_streams` are the streams
+    that it is computed from: `horizons` has theirs and those of their origins, and no others. `log_horizons` returns
+    the horizons of the log. `clock` returns monotonic seconds."""
 
     name: str
     source: InputRelation
     digest: str
     log_horizons: Callable[[], Horizons]
+    base_streams: AbstractSet[str]
     clock: Callable[[], float] = time.monotonic
     horizons: Horizons = field(default_factory=dict)
     changed_row_count: int = 0
@@ -83,12 +88,13 @@ class View:
     """Set while the view is paused. Subscribers keep the rows that they have, and are told."""
     portable_digest: str = ""
     """Equal at all brokers where tokens of this view are valid; empty if they are valid here only."""
-    base_streams: AbstractSet[str] = frozenset()
-    """The streams that it is computed from."""
     imported_streams: AbstractSet[str] = frozenset()
     """The streams of the log that come from other brokers. What a token has of them may still be on its way."""
+    find_epochs: Callable[[], Mapping[str, str]] = dict
+    """The closed epochs of the global streams that it is computed from, by the stream of the log."""
 
     def __post_init__(self) -> None:
+        self.horizons = self._of_base_streams(self.horizons)
         self._lock = RLock()
         self._store = ViewStore(self.source.layout)
         self._channel_indexes: dict[tuple[str, ...], ChannelIndex] = {(): ChannelIndex((), self._store)}
@@ -99,6 +105,8 @@ class View:
         )
         self._frames: dict[Channel, tuple[FrameRequest, ViewFrame]] = {}
         """The last frame of each channel that ended with the current horizons, for other subscriptions."""
+        self._encoded_horizons = ""
+        """The current horizons as tokens have them; empty until one is made."""
         self._ended: SmileError | None = None
         self._has_stale_channels = False
         """Whether the channels may lack changes that are in the store, after an error."""
@@ -110,6 +118,19 @@ class View:
     @property
     def subscriber_count(self) -> int:
         return len(self._subscriptions)
+
+    def behind_s(self, timed_streams: AbstractSet[str]) -> float | None:
+        """How far the slowest subscriber is behind, by the ticks of these streams, which are times; None if nobody has
+        received anything."""
+        horizons, progress = self.horizons, [s.progress for s in list(self._subscriptions)]
+        distances = [
+            horizons[stream] - known.get(stream, HORIZON_MIN)
+            for known in progress
+            if known is not None
+            for stream in timed_streams & horizons.keys()
+            if HORIZON_MIN < horizons[stream] < END
+        ]
+        return round(max(distances) / TICKS_PER_MICROSECOND / 1e6, 3) if distances else None
 
     # ── updates by the maintainer ───────────────────────────────────────────────────────────────────────────────────
 
@@ -139,6 +160,9 @@ class View:
                 _wake(waiting)
         self._has_stale_channels = False
 
+    def _of_base_streams(self, horizons: Horizons) -> Horizons:
+        return {name: tick for name, tick in horizons.items() if is_of_streams(name, self.base_streams)}
+
     def _reload_stale_channels(self) -> None:
         if self._has_stale_channels:
             for index in self._channel_indexes.values():
@@ -146,7 +170,8 @@ class View:
             self._has_stale_channels = False
 
     def _advance(self, horizons: Horizons) -> None:
-        self.horizons = {**self.horizons, **horizons}
+        self.horizons = {**self.horizons, **self._of_base_streams(horizons)}
+        self._encoded_horizons = ""
         self._frames.clear()
         key = _progress_key(self.horizons)
         # The first entry stays: a subscriber that received this progress before these rows does not have them.
@@ -190,9 +215,14 @@ class View:
         return parse_condition(self.source, where)
 
     def is_reached(self, ticks: Horizons) -> bool:
-        """Whether the view includes the events at these ticks, and everything before them of their origins."""
+        """Whether the view includes the events at these ticks, and everything before them of their origins. Streams
+        that it is not computed from are ignored: one that was added to the log later may have no horizon here."""
         with self._lock:
-            return all(has_reached(self.horizons, stream, tick) for stream, tick in ticks.items())
+            return all(
+                has_reached(self.horizons, stream, tick)
+                for stream, tick in ticks.items()
+                if is_of_streams(stream, self.base_streams)
+            )
 
     def subscribe(
         self,
@@ -203,23 +233,27 @@ class View:
     ) -> "ViewSubscription":
         """With a resume token, continues from there, once the view has reached the token's horizons."""
         last_change, required, log_horizons = None, dict(after or {}), self.log_horizons()
-        _check_streams(required, log_horizons)
+        horizons: Horizons
+        check_streams(required, log_horizons)
         with self._lock:
             if resume is not None:
                 identity, horizons = parse_resume_token(resume)
-                if identity.startswith(token_identity(self.digest, condition)):
+                horizons = self._of_base_streams(horizons)
+                is_own = identity.startswith(token_identity(self.digest, condition))
+                if is_own:
                     last_change = self._changes_by_progress.get(_progress_key(horizons))
-                elif self.portable_digest and identity.endswith(token_identity(self.portable_digest, condition)):
-                    # Of another broker. The rows at exactly these horizons are not known here, so all rows are sent.
-                    horizons = {n: tick for n, tick in horizons.items() if _is_of_streams(n, self.base_streams)}
-                else:
-                    horizons = {}
-                if horizons:
+                # Of another broker, the rows at exactly these horizons are not known here, so all rows are sent.
+                if is_own or self._is_portable(identity, condition):
                     for stream, tick in horizons.items():
                         if stream in log_horizons:
                             required[stream] = max(tick, required.get(stream, HORIZON_MIN))
                     self._check_token_horizons(horizons, log_horizons)
             return self._open_subscription(condition, waker, last_change, required)
+
+    def _is_portable(self, identity: str, condition: ViewCondition) -> bool:
+        """Whether a token of another broker is valid here."""
+        portable = self.portable_digest
+        return bool(portable) and identity.endswith(token_identity(portable, condition))
 
     def subscribe_after(
         self, horizons: Horizons, waker: Callable[[], None]
@@ -236,7 +270,7 @@ class View:
             if wanted:
                 for progress, change in self._changes_by_progress.items():
                     known = dict(progress)
-                    if _known_ticks({n: t for n, t in known.items() if _is_of_streams(n, horizons)}) == wanted:
+                    if _known_ticks({n: t for n, t in known.items() if is_of_streams(n, horizons)}) == wanted:
                         begin = known, change
                         break
             return self._open_subscription(ViewCondition(), waker, begin[1], horizons), begin[0]
@@ -253,18 +287,24 @@ class View:
         return subscription
 
     def _check_token_horizons(self, horizons: Horizons, log_horizons: Horizons) -> None:
-        """Refuses tokens that are ahead of the log: subscribers receive only what is in the log."""
+        """Refuses tokens that are ahead of the log: subscribers receive only what is in the log. A view may have read a
+        commit of the log before its publisher says so in `log_horizons`."""
         for stream, tick in horizons.items():
-            is_imported = _is_of_streams(stream, self.imported_streams)
-            if tick > log_horizons.get(stream, tick) and not is_imported:
+            is_imported = is_of_streams(stream, self.imported_streams)
+            known = max(log_horizons.get(stream, tick), self.horizons.get(stream, HORIZON_MIN))
+            if tick > known and not is_imported:
                 message = f"the token has {stream} up to tick {tick}, but the log ends at {log_horizons[stream]}"
                 hint = "It comes from another broker, or the log has lost its end. Subscribe without it."
                 raise error("E094", message, hint=hint)
 
-    def _identity(self, condition: ViewCondition) -> str:
-        """What its tokens are valid for: here, and then elsewhere."""
-        local = token_identity(self.digest, condition)
-        return f"{local}-{token_identity(self.portable_digest, condition)}" if self.portable_digest else local
+    def _resume_token(self, condition: ViewCondition) -> str:
+        """The token for the current horizons. It is valid here, and then elsewhere."""
+        if not self._encoded_horizons:
+            self._encoded_horizons = encode_horizons(self.horizons)
+        identity = token_identity(self.digest, condition)
+        if self.portable_digest:
+            identity = f"{identity}-{token_identity(self.portable_digest, condition)}"
+        return f"{identity}.{self._encoded_horizons}"
 
     def _set_store_indexes(self) -> None:
         self._store.set_indexes([columns for columns in self._channel_indexes if columns])
@@ -308,9 +348,15 @@ class View:
             if len(numbers) < 2:
                 return None
             is_current, rows = self._store.find_changes(numbers)
-            rows = rows.take(true_indices(is_current))
-            encoded_rows = self._store.encoded_rows
-            return ViewFrame(self.source, rows, rows[CHANGE].data, encoded_rows, self.horizons, False, None, None)
+            current = true_indices(is_current)
+            rows, encoded_rows = rows.take(current), self._store.encoded_rows
+            return ViewFrame(self.source, rows, numbers[current], encoded_rows, self.horizons, False, None, None)
+
+    def _has_frame(self, subscription: "ViewSubscription") -> bool:
+        """Whether there may be anything to deliver to a subscription that has a cursor."""
+        self._reload_stale_channels()
+        assert subscription.last_change is not None
+        return subscription.is_progress_due or subscription.channel.has_changes_after(subscription.last_change)
 
     def _read_frame(self, channel: Channel, request: FrameRequest) -> tuple[ViewFrame, int]:
         """The next frame, and the last change that is delivered with it."""
@@ -326,19 +372,23 @@ class View:
     def _build_frame(self, channel: Channel, request: FrameRequest) -> tuple[ViewFrame, int]:
         store, last_change = self._store, request.after
         while True:
-            rows, next_change = channel.rows_after(last_change, request.rows_max)
+            rows, numbers, next_change = channel.rows_after(last_change, request.rows_max)
             if last_change < request.reset_change and rows.row_count:
                 is_shown = masks.is_shown(rows[MASK].data)
-                rows = rows.take(true_indices(is_shown | (rows[CHANGE].data > request.reset_change)))
+                included = true_indices(is_shown | (numbers > request.reset_change))
+                rows, numbers = rows.take(included), numbers[included]
             if rows.row_count or next_change is None:
                 break
             last_change = next_change
-        progress = resume = None
+        progress, resume, epochs = None, None, dict[str, str]()
         if next_change is None:
             progress = self.horizons
-            resume = resume_token(self._identity(channel.condition), self.horizons)
-        numbers, encoded_rows = rows[CHANGE].data, store.encoded_rows
-        frame = ViewFrame(self.source, rows, numbers, encoded_rows, self.horizons, request.reset, progress, resume)
+            resume = self._resume_token(channel.condition)
+            # Not older than the horizons: an epoch is in the log before anything is final with respect to it.
+            epochs = {**self.find_epochs()}
+        frame = ViewFrame(
+            self.source, rows, numbers, store.encoded_rows, self.horizons, request.reset, progress, resume, epochs
+        )
         return frame, store.last_change if next_change is None else next_change
 
 
@@ -409,12 +459,15 @@ class ViewSubscription:
         reset = self.last_change is None or max(self.last_change, self.reset_change) < store.expired_up_to
         if reset:
             self.reset_change = store.last_change
+        elif not self.view._has_frame(self):
+            self.last_change = store.last_change
+            return None
         after = -1 if self.last_change is None or reset else self.last_change
         reset_change = self.reset_change if after < self.reset_change else 0
         frame, self.last_change = self.view._read_frame(
             self.channel, FrameRequest(after, rows_max, reset_change, reset)
         )
-        if not frame.row_count and not reset and not self._may_send_progress(frame):
+        if not frame.row_count and not reset and not (frame.progress is not None and self.is_progress_due):
             return None
         self._previous_progress = self.progress, self.progress_due
         if frame.progress is not None:
@@ -422,26 +475,24 @@ class ViewSubscription:
             self.progress, self.progress_due = frame.progress, self.view.clock() + pause_s
         return frame
 
-    def _may_send_progress(self, frame: ViewFrame) -> bool:
+    @property
+    def is_progress_due(self) -> bool:
         """Whether a frame without rows is to be delivered for its progress."""
-        has_progress = frame.progress is not None and self.progress != frame.progress
-        return has_progress and (self.progress is None or self.view.clock() >= self.progress_due)
+        if self.progress == self.view.horizons:
+            return False
+        return self.progress is None or self.view.clock() >= self.progress_due
 
 
 def _known_ticks(horizons: Horizons) -> Horizons:
     return {name: tick for name, tick in horizons.items() if tick > HORIZON_MIN}
 
 
-def _is_of_streams(name: str, streams: Iterable[str]) -> bool:
-    """Whether a horizon is that of one of these streams, or of an origin of one of them."""
-    return split_name(name, streams)[0] in streams
-
-
 def _progress_key(horizons: Horizons) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(horizons.items()))
 
 
-def _check_streams(ticks: Iterable[str], log_horizons: Horizons) -> None:
+def check_streams(ticks: Iterable[str], log_horizons: Horizons) -> None:
+    """Raises E076 for a stream that is not in the log."""
     for stream in ticks:
         if stream not in log_horizons:
             hint = did_you_mean(stream[:100], log_horizons) or f"There are {', '.join(log_horizons)}."

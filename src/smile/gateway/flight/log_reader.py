@@ -84,8 +84,9 @@ class FlightLogReader:
 
 
 def _check_position(position: Position | None, streams: Sequence[str]) -> Position:
-    if position is None or set(position.horizons) != set(streams):
-        raise error("E093", "a position in all requested streams is needed")
+    """The start of a truncated log does not have the streams of which something was removed."""
+    if position is None or not set(position.horizons) <= set(streams):
+        raise error("E093", "a position in the requested streams is needed")
     if not 0 <= position.commit <= END:
         raise error("E093", f"{position.commit} is not the number of a commit")
     for origins in position.horizons.values():

@@ -21,11 +21,19 @@ from smile.algebra.types import TICK_MAX
 from smile.broker.broker import Broker
 from smile.broker.publishing.publication import Publication, PublishResult, SilencePublication
 from smile.broker.views.view import ViewFrame, ViewSubscription
+from smile.decoding.stream_schema import AbsentColumns
 from smile.encoding.arrow_changes import arrow_schema
 from smile.errors import SmileError, error, memory_error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import JsonScalar, SequenceNumber
 from smile.gateway.flight.calls import ClientGone, FlightCall, FlightCalls, decode_message
+from smile.gateway.flight.events import (
+    ACKNOWLEDGE,
+    EventsTicket,
+    acknowledge_events,
+    next_rows_max,
+    subscribe_events,
+)
 from smile.gateway.flight.log_reader import ACTIONS, FlightLogReader
 from smile.gateway.flight.protocol import (
     SERVICE,
@@ -60,9 +68,10 @@ Tick = Annotated[int, msgspec.Meta(ge=0, le=TICK_MAX)]
 
 
 class TicketKind(msgspec.Struct):
-    """The field that distinguishes a request for the log from one for a view."""
+    """The fields that distinguish requests for the log and for events from one for a view."""
 
     log: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    events: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class ViewTicket(msgspec.Struct, forbid_unknown_fields=True):
@@ -207,9 +216,10 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has n
         if metadata:
             batch_sequence = decode_message("its metadata", metadata, BatchSequence)
             sequence = producer_sequence(call.principal, batch_sequence.producer, batch_sequence.seq)
-        rows = self._broker.decoder.decode_batch(stream, batch)
+        absent: AbsentColumns = {}
+        rows = self._broker.decoder.decode_batch(stream, batch, absent)
         self._event_limiter.spend(call.principal, batch.num_rows)
-        return self._publish_and_wait(call, Publication(stream, rows, sequence))
+        return self._publish_and_wait(call, Publication(stream, rows, sequence, absent))
 
     def _publish_and_wait(self, call: FlightCall, publication: Publication | SilencePublication) -> PublishResult:
         """Waits until the publication is on the disk, or the client has gone."""
@@ -223,13 +233,17 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has n
 
     def _do_get(self, call: FlightCall, requests: Requests) -> Responses:
         ticket = _parse(flight.Ticket, _first_request(call, requests)).ticket
-        if decode_message("the ticket", ticket, TicketKind).log is not msgspec.UNSET:
+        kind = decode_message("the ticket", ticket, TicketKind)
+        if kind.log is not msgspec.UNSET:
             request = decode_message("the ticket", ticket, LogTicket).log
             call.require_log_access({request.stream, *request.streams})
             schema, batches = self.log_reader.read(self._broker.log, request)
             yield encode_schema(schema)
             for batch in batches:
                 yield encode_batch(batch, b"")
+        elif kind.events is not msgspec.UNSET:
+            events = decode_message("the ticket", ticket, EventsTicket)
+            yield from subscribe_events(call, self._broker.subscriptions, events, self._wakers)
         else:
             yield from self._subscribe(call, decode_message("the ticket", ticket, ViewTicket))
 
@@ -256,6 +270,7 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has n
 
     def _list_actions(self, _call: FlightCall, _requests: Requests) -> Responses:
         yield encode_action_type(SILENCE, "declare that a publisher-timed stream has no more events up to a tick")
+        yield encode_action_type(ACKNOWLEDGE, "acknowledge the events of a durable subscription up to a token")
         for name, description in ACTIONS.items():
             yield encode_action_type(name, description)
 
@@ -270,8 +285,10 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has n
             call.require(Right.publish, silence.stream)
             self._publish_and_wait(call, SilencePublication(silence.stream, silence.to))
             result = msgspec.json.encode({"silent": tick_json(silence.to)})
+        elif action.type == ACKNOWLEDGE:
+            result = acknowledge_events(call, self._broker.subscriptions, action.body)
         else:
-            hint = f"There are {SILENCE}, {', '.join(ACTIONS)}."
+            hint = f"There are {SILENCE}, {ACKNOWLEDGE}, {', '.join(ACTIONS)}."
             raise error("E093", f"there is no action {action.type[:100]}", hint=hint)
         yield flight.Result(result).serialize()
 
@@ -332,7 +349,7 @@ def _batches(
         frame = subscription.next_frame(rows_max)
         if frame is not None:
             batch = frame_batch(frame)
-            rows_max = _next_rows_max(rows_max, batch)
+            rows_max = next_rows_max(rows_max, batch)
             yield batch, _frame_metadata(frame)
             if frame.progress is not None and not follow:
                 return
@@ -346,15 +363,9 @@ def _batches(
             waker.clear()
 
 
-def _next_rows_max(rows: int, batch: pa.RecordBatch) -> int:
-    """How many rows the next batch may have."""
-    if not batch.num_rows or batch.nbytes <= limits.flight_batch_bytes:
-        return min(limits.flight_rows_max, 2 * rows)
-    return max(1, int(batch.num_rows * limits.flight_batch_bytes // batch.nbytes))
-
-
 def _frame_metadata(frame: ViewFrame) -> bytes:
     metadata: dict[str, Any] = {"reset": True} if frame.reset else {}
     if frame.progress is not None:
         metadata |= {"progress": msgspec.Raw(progress_json(frame)), "resume": frame.resume}
+        metadata |= {"epochs": frame.epochs} if frame.epochs else {}
     return msgspec.json.encode(metadata)

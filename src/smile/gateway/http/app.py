@@ -5,6 +5,7 @@ answered with a code of the catalogue.
 """
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -23,12 +24,16 @@ from smile.errors import SmileError, error, memory_error
 from smile.gateway.gateway import Caller, Gateway
 from smile.gateway.http.operations import LINK_PATH, OPERATIONS
 from smile.gateway.http.response import HttpError, error_response
+from smile.gateway.links.close_reason import close_reason
 from smile.gateway.origins import OriginPolicy, cors_headers, preflight_response, single_header
-from smile.gateway.websocket.session import serve_websocket
+from smile.gateway.websocket.session import accepted_protocol, serve_websocket
 
 logger = logging.getLogger("smile.gateway")
 
 RawHeaders = list[tuple[bytes, bytes]]
+
+_LOGGED_REFUSALS_MAX = 100
+"""After so many hosts and origins, further ones are only counted: a page can make up as many as it likes."""
 
 
 class OriginMiddleware:
@@ -38,6 +43,7 @@ class OriginMiddleware:
         self._app = app
         self._gateway = gateway
         self._policy = OriginPolicy(gateway.settings)
+        self._logged_refusals = set[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start_s, status, cors = time.perf_counter(), 0, RawHeaders()
@@ -46,14 +52,16 @@ class OriginMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *_COMMON_HEADERS, *cors]
+                own_names = {name for name, _ in message["headers"]}
+                common = [header for header in _COMMON_HEADERS if header[0] not in own_names]
+                message["headers"] = [*message["headers"], *common, *cors]
             await send(message)
 
         app = self._app
         try:
-            origin = self._check_origin(scope)
+            origin, refusal = self._check_origin(scope)
         except SmileError as problem:
-            self._gateway.refusals[problem.diagnostics[0].code] += 1
+            self._count_refusal(problem)
             app = error_response(problem)
         else:
             if scope["type"] == "http":
@@ -61,22 +69,45 @@ class OriginMiddleware:
                 if origin is not None:
                     cors = [(name.encode(), value.encode("latin-1")) for name, value in cors_headers(origin).items()]
                     if scope["method"] == "OPTIONS":
-                        app, cors = preflight_response(origin), []
+                        # Also where the call itself is refused: the page's author can read only an answer to the call.
+                        app, cors, refusal = preflight_response(origin), [], None
+            if refusal is not None:
+                self._count_refusal(refusal)
+                app = error_response(refusal) if scope["type"] == "http" else partial(_refuse_websocket, refusal)
         await app(scope, receive, send_with_headers)
         if status:
             log_request(scope, status, start_s)
 
-    def _check_origin(self, scope: Scope) -> str | None:
-        """The origin of a page on another site that may call the broker; None for other callers."""
+    def _count_refusal(self, problem: SmileError) -> None:
+        """Counts it, and logs a host or an origin that is refused for the first time: its page may not show why."""
+        self._gateway.refusals[problem.code] += 1
+        if problem.code != "E104" or problem.message in self._logged_refusals:
+            return
+        if len(self._logged_refusals) < _LOGGED_REFUSALS_MAX:
+            self._logged_refusals.add(problem.message)
+            logger.warning("refused: %s. %s", problem.message, problem.hint or "", extra={"code": problem.code})
+
+    def _check_origin(self, scope: Scope) -> tuple[str | None, SmileError | None]:
+        """The origin of a page on another site, None for other callers; and why it may not call."""
         host = single_header(scope["headers"], b"host")
         if host is None:
             raise error("E093", "the header Host is missing")
         self._policy.check_host(host)
         origin = single_header(scope["headers"], b"origin")
         if origin is None:
-            return None
+            return None, None
         scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
-        return origin if self._policy.check_origin(origin, scheme, host) else None
+        try:
+            return (origin if self._policy.check_origin(origin, scheme, host) else None), None
+        except SmileError as problem:
+            return origin, problem
+
+
+async def _refuse_websocket(problem: SmileError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Opens the connection and closes it with the reason: of one that was not opened, a page learns nothing."""
+    websocket = WebSocket(scope, receive, send)
+    await websocket.accept(accepted_protocol(websocket))
+    await websocket.close(*close_reason(problem))
 
 
 _COMMON_HEADERS: RawHeaders = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
@@ -130,7 +161,11 @@ def create_app(gateway: Gateway, accept_link: Callable[[WebSocket], Awaitable[No
         matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
         allowed = ", ".join(method for route in matching for method in sorted(route.methods or ()))
         message = f"there is no {request.method[:20]} on this path"
-        response = await answer_error(request, HttpError(405, "E093", message, f"Use {allowed}."))
+        hint = f"Use {allowed}."
+        path = request.url.path
+        if request.method == "POST" and re.fullmatch(r"/streams/[^/]+", path):
+            hint = f"Publish events with POST {path}/events."
+        response = await answer_error(request, HttpError(405, "E093", message, hint))
         response.headers["allow"] = allowed
         return response
 

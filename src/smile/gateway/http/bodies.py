@@ -3,7 +3,7 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from smile import limits
 from smile.broker.health import HealthWord
@@ -32,6 +32,8 @@ class ErrorBody(Struct):
     line: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     col: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     length: Count | UnsetType = UNSET
+    event: Annotated[int, Meta(ge=1, description="Of a publication: which event, counted from 1.")] | UnsetType = UNSET
+    column: str | UnsetType = UNSET
 
 
 class FailureBody(Struct):
@@ -41,9 +43,18 @@ class FailureBody(Struct):
     errors: list[ErrorBody] | UnsetType = UNSET
 
 
-class PublishedBody(Struct):
+class WarningBody(Struct):
+    """A column that may be NULL, and is absent from events."""
+
+    column: str
+    events: Annotated[Count, Meta(description="How many of the events lack it.")]
+    message: str
+
+
+class PublishedBody(Struct, omit_defaults=True):
     ticks: list[Tick]
     repeated: Annotated[int, Meta(description="How many of the events, the first ones, were already logged.")]
+    warnings: list[WarningBody] = field(default_factory=list)
 
 
 class SilentBody(Struct):
@@ -57,7 +68,9 @@ class DurableSubscriptionBody(Struct):
     name: str
     relation: str
     where: dict[str, Any]
+    filter: Annotated[str | None, Meta(description="The predicate that its events satisfy.")]
     delivers: Literal["events", "rows"]
+    scope: Annotated[Literal["local", "global"], Meta(description="global: of all brokers that publish the stream.")]
     connected: bool
     seen_s: Annotated[float, Meta(description="Seconds since it was connected last.")]
     resume: Annotated[str | None, Meta(description="The token of what was acknowledged.")]
@@ -67,6 +80,9 @@ class DurableSubscriptionBody(Struct):
         Annotated[int, Meta(ge=0, description="Events of the stream that it has not acknowledged.")] | UnsetType
     ) = UNSET
     gone: Annotated[bool, Meta(description="Events that it has not acknowledged were removed.")] | UnsetType = UNSET
+    producers: (
+        Annotated[int, Meta(ge=0, description="With global scope: how many producers have events here.")] | UnsetType
+    ) = UNSET
 
 
 class DurableSubscriptionsBody(Struct):
@@ -81,6 +97,34 @@ class DroppedBody(Struct):
     dropped: str
 
 
+class DeadLetterBody(Struct):
+    """An event that a stream has refused, or a row that a receiver has refused, with the reason."""
+
+    id: Annotated[int, Meta(ge=1)]
+    connector: Annotated[str, Meta(description="`source NAME` or `sink NAME`.")]
+    subject: Annotated[str, Meta(description="Which event or row it is.")]
+    format: Literal["json", "csv"]
+    body: Annotated[str, Meta(description="The event or the row, in this format.")]
+    code: Annotated[str, Meta(pattern="^E[0-9]{3}$")]
+    message: str
+    at: Annotated[float, Meta(description="When it was stored, in seconds since 1970.")]
+
+
+class DeadLettersBody(Struct):
+    """The oldest ones after `after`. `next` is where to continue, if there may be more."""
+
+    letters: list[DeadLetterBody]
+    next: int | None
+
+
+class RetriedLetterBody(Struct):
+    retried: int
+
+
+class DroppedLetterBody(Struct):
+    dropped: int
+
+
 class LiveBody(Struct):
     live: bool
 
@@ -91,6 +135,22 @@ class HealthBody(Struct):
         Meta(description="degraded: some views are not up to date. failing: publishing, or all views, do not work."),
     ]
     troubles: Annotated[list[str], Meta(description="The kinds of the current troubles; /status has the details.")]
+
+
+class TourStepBody(Struct):
+    """A step: what to look at in a view, and why. `page` is another page of the console, such as program."""
+
+    title: str
+    text: str
+    view: str | None = None
+    column: str | None = None
+    page: Literal["views", "streams", "program", "ask", "operations"] | UnsetType = UNSET
+
+
+class TourBody(Struct):
+    title: str = ""
+    steps: Annotated[list[TourStepBody], Meta(description="Empty if there is no tour.")] = []
+    running: Annotated[int, Meta(ge=0, description="The step that the demo is at, from 0.")] | UnsetType = UNSET
 
 
 class PauseBody(Struct):
@@ -182,6 +242,10 @@ class SnapshotBody(Struct):
         dict[str, Horizon], Meta(description="The tick of each stream up to which everything is known.")
     ]
     resume: Annotated[str | None, Meta(description="The token to subscribe to changes from here on.")]
+    epochs: Annotated[
+        dict[str, str] | UnsetType,
+        Meta(description="The closed epochs of global streams with respect to which rows are final, if there are any."),
+    ] = UNSET
 
 
 class ChangeEvent(Struct):
@@ -217,11 +281,156 @@ class ProgramBody(Struct):
     views: dict[str, ViewBody]
 
 
+class AdvertisementBody(Struct):
+    """An advertised stream. `from` is the neighbour over which it is reached; null for a stream of this broker."""
+
+    stream: str
+    where: Annotated[str, Meta(description="What is true of all events; empty if nothing is said.")]
+    from_: Annotated[str | None, Meta(description="The neighbour; null if this broker publishes the stream.")] = field(
+        name="from"
+    )
+    hosts: Annotated[list[str], Meta(description="The brokers that publish it.")]
+    reachable: bool
+    releases: Annotated[list[str], Meta(description="The views that select from it, for neighbours without it.")]
+
+
+class RoutedSubscriptionBody(Struct):
+    stream: str
+    where: str
+    from_: Annotated[list[str], Meta(description="Neighbours; empty text stands for this broker's own.")] = field(
+        name="from"
+    )
+
+
+class AdvertisementsBody(Struct):
+    advertisements: list[AdvertisementBody]
+    subscriptions: list[RoutedSubscriptionBody]
+
+
+class LinkBody(Struct):
+    """A neighbour that this broker calls."""
+
+    name: str
+    url: list[str]
+    ca: str | None
+    has_token: bool
+    from_settings: Annotated[bool, Meta(description="It is one of the settings, and cannot be changed here.")]
+
+
+class LinksBody(Struct):
+    links: list[LinkBody]
+
+
 # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class SilenceBody(Struct, forbid_unknown_fields=True):
     to: Tick
+
+
+class AdvertiseBody(Struct, forbid_unknown_fields=True):
+    where: Annotated[str, Meta(description="Only events that satisfy this condition are for neighbours.")] | None = None
+    producer: Annotated[str, Meta(description="The name of a producer of the global stream.")] | None = None
+
+
+class UnadvertiseQuery(Struct):
+    producer: Annotated[str, Meta(description="A producer of the global stream that is withdrawn.")]
+
+
+class PublisherBody(Struct):
+    """A producer or republisher of a global stream that this broker knows."""
+
+    name: str
+    broker: str
+    role: Literal["producer", "republisher"]
+    where: str
+    load: Annotated[int, Meta(description="About how many subscriptions a republisher has: a power of two, or 0.")]
+    problem: Annotated[str | None, Meta(description="Why it cannot be used; null if it can.")] = None
+
+
+class EpochBody(Struct):
+    """A closed epoch of a global stream: its members publish the stream up to a tick, and nobody else."""
+
+    epoch: str
+    closed_to: Tick
+    for_good: bool
+    members: list[str]
+    waiting: Annotated[list[str], Meta(description="Members that have not confirmed it, as far as it is known here.")]
+
+
+class CloseBody(Struct, forbid_unknown_fields=True):
+    to: Annotated[
+        Tick | Literal["now"] | None, Meta(description="Close it up to this tick, or up to now; null: for good.")
+    ] = None
+
+
+class GlobalStreamBody(Struct):
+    """What is final is so with respect to `closed`."""
+
+    stream: str
+    channel: list[str]
+    columns: dict[str, str]
+    registrations: Annotated[str, Meta(description="Identifies the registrations that this broker knows.")]
+    closed: EpochBody | None
+    closing: list[EpochBody]
+    publishers: list[PublisherBody]
+    held_back: Annotated[list[str], Meta(description="Brokers whose number as an origin is that of another one.")]
+    outside: Annotated[list[str], Meta(description="Brokers that have published before its end without being members.")]
+
+
+class PlanSourceBody(Struct):
+    broker: str
+    stream: str
+    where: str
+
+
+class PlanBody(Struct):
+    """How this broker receives what a view or a republisher needs of a global stream."""
+
+    name: str
+    stream: str
+    where: str
+    republisher: bool
+    views: Annotated[list[str], Meta(description="The views that read it.")]
+    meta_plan: str
+    epoch: Annotated[str | None, Meta(description="The closed epoch with respect to which rows become final.")]
+    sources: list[PlanSourceBody]
+    absent: Annotated[list[PlanSourceBody], Meta(description="Sources that are not asked: their lease has ended.")]
+    ending: Annotated[list[PlanSourceBody], Meta(description="Sources of earlier plans that still run.")]
+    origins: dict[str, Tick]
+    problem: str | None
+
+
+class RegistryBody(Struct):
+    global_streams: list[GlobalStreamBody]
+    plans: list[PlanBody]
+
+
+class PlanExplanationBody(Struct):
+    name: str
+    query: str
+    meta_plan: str
+    plan: Annotated[list[str], Meta(description="What each source is asked for.")]
+    publishers: Annotated[dict[str, str], Meta(description="Why each publisher is in the plan, or not.")]
+
+
+class HierarchyArrowBody(Struct):
+    """From a publisher to a republisher that may feed from it."""
+
+    source: str
+    target: str
+    runs: Annotated[bool, Meta(description="It does. Plans of other brokers are those that this one would choose.")]
+
+
+class RegistryExplanationBody(Struct):
+    plans: list[PlanExplanationBody]
+    hierarchy: list[HierarchyArrowBody]
+
+
+class LinkRequestBody(Struct, forbid_unknown_fields=True):
+    url: str
+    token: Annotated[str, Meta(description="With which the neighbour knows this broker.")] | None = None
+    ca: Annotated[str, Meta(description="A file with certificates to trust, at the broker.")] | None = None
 
 
 class PositionBody(Struct, forbid_unknown_fields=True):
@@ -234,6 +443,10 @@ class PositionBody(Struct, forbid_unknown_fields=True):
 
 class NoQuery(Struct):
     pass
+
+
+class OpenQueryQuery(Struct):
+    as_of: Annotated[Tick, Meta(description="The rows as they were at this tick. They do not change.")]
 
 
 class EndOriginQuery(Struct):
@@ -291,15 +504,24 @@ class ChangesQuery(Struct):
         Literal["all", "kept", "new"],
         Meta(description="Where new durable subscriptions to events begin: all events, those in the log, or new ones."),
     ] = "all"
+    scope: Annotated[
+        Literal["local", "global"],
+        Meta(description="global: the events of all brokers that publish a stream of this name, with a name only."),
+    ] = "local"
     window: Annotated[int, Meta(ge=1, le=limits.window_max, description="Events that may be unacknowledged.")] = (
         limits.durable_window_events
     )
+    filter: Annotated[str, Meta(description="Only events that satisfy this predicate in SmileSQL.")] = ""
 
 
 class SubscriptionsQuery(Struct):
     all: Annotated[
         Literal["true", "false"], Meta(description="Those of all principals; it needs ADMIN ON program.")
     ] = "false"
+
+
+class DeadLettersQuery(Struct):
+    after: Annotated[str, Meta(description="List the letters after the one with this id.")] = "0"
 
 
 class DropQuery(Struct):

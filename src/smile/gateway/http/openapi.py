@@ -54,6 +54,7 @@ class Operation:
     query: type[msgspec.Struct] = NoQuery
     headers: type[msgspec.Struct] = NoQuery
     body: Content = field(default_factory=dict)
+    is_body_required: bool = True
     is_public: bool = False
     other_responses: Mapping[int, tuple[str, Content]] = field(default_factory=dict)
 
@@ -95,7 +96,7 @@ def _describe_operation(operation: Operation, schemas: Mapping[Any, Json]) -> Js
         "responses": {str(status): {"description": text, **content(c)} for status, (text, c) in responses.items()},
     }
     if operation.body:
-        description["requestBody"] = {"required": True, **content(operation.body)}
+        description["requestBody"] = {"required": operation.is_body_required, **content(operation.body)}
     if operation.is_public and 401 not in operation.errors:
         description["security"] = []
     return description

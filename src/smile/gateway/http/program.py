@@ -58,7 +58,7 @@ def describe_program(compiled: CompiledProgram, subscribed: set[str]) -> Program
         view.name: ViewBody(
             view.name in subscribed,
             list(relations[view.name].heading.key),
-            _describe_columns(relations[view.name]),
+            describe_columns(relations[view.name]),
         )
         for view in program.views
         if view.name in relations
@@ -66,7 +66,7 @@ def describe_program(compiled: CompiledProgram, subscribed: set[str]) -> Program
     return ProgramBody(compiled.source.text, streams, views)
 
 
-def _describe_columns(type_: RelationType) -> dict[str, ColumnBody]:
+def describe_columns(type_: RelationType) -> dict[str, ColumnBody]:
     is_masked = type_.mask.direction is not MaskDirection.DECIDED
     return {
         name: ColumnBody(
@@ -85,8 +85,7 @@ async def apply_program(gateway: Gateway, request: Request) -> Response:
     dry_run = parse_query(request, ApplyQuery).get("dry_run", "false")
     if dry_run not in ("true", "false"):
         raise error("E093", f"dry_run: {dry_run[:100]!r} is neither true nor false")
-    file_name = "program.mmpl" if read_content_type(request, "text/plain") == MMPL else "program.smile"
-    source = Source(file_name, await _read_program(request))
+    source = await read_program_source(request)
     if dry_run == "true":
         return JsonResponse(await _run_edit(gateway, source, lambda: gateway.broker.difference(source)))
     return JsonResponse(await _apply_edit(gateway, request.user, source, lambda: source))
@@ -97,7 +96,7 @@ async def add_view(gateway: Gateway, request: Request) -> Response:
     gateway.require(request.user, Right.admin)
     parse_query(request, NoQuery)
     broker = gateway.broker
-    source = Source(broker.compiled.source.name, await _read_program(request))
+    source = Source(broker.compiled.source.name, await read_program_text(request))
     difference = await _apply_edit(
         gateway, request.user, source, lambda: program_edits.add_views(broker.compiled, source.text)
     )
@@ -144,7 +143,13 @@ async def _run_edit(
         raise (ProgramError(problem, source) if source else problem) from None
 
 
-async def _read_program(request: Request) -> str:
+async def read_program_source(request: Request) -> Source:
+    """A whole program: SmileSQL, or MMPL if the content type says so."""
+    file_name = "program.mmpl" if read_content_type(request, "text/plain") == MMPL else "program.smile"
+    return Source(file_name, await read_program_text(request))
+
+
+async def read_program_text(request: Request) -> str:
     try:
         body = await read_body(request, limits.program_bytes_max)
     except HttpError as problem:

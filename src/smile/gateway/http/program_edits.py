@@ -30,7 +30,7 @@ def add_views(compiled: CompiledProgram, text: str) -> Source:
     try:
         program = compile_program(combined, compiled.recorded).original
     except SmileError as problem:
-        raise SmileError([_shift_span(d, len(before)) for d in problem.diagnostics]) from None
+        raise SmileError([shift_span(d, len(before)) for d in problem.diagnostics]) from None
     if program.streams != compiled.original.streams:
         raise error("E093", "only views can be added here", hint="Apply a whole program to add streams.")
     existing = {view.name for view in compiled.original.views}
@@ -99,7 +99,7 @@ def _is_mmpl(source: Source) -> bool:
     return source.name.lower().endswith(".mmpl")
 
 
-def _shift_span(diagnostic: Diagnostic, offset: int) -> Diagnostic:
+def shift_span(diagnostic: Diagnostic, offset: int) -> Diagnostic:
     """The diagnostic with its position in the added text, or without one if it is not there."""
     span = diagnostic.span
     if span is None or span.start < offset:

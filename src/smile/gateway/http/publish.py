@@ -9,20 +9,25 @@ from starlette.responses import Response
 from smile import limits
 from smile.broker.publishing.publication import ProducerSequence, Publication, PublishResult, SilencePublication
 from smile.decoding.event_decoder import EventDecoder
+from smile.decoding.stream_schema import AbsentColumns
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import parse_silence
 from smile.gateway.gateway import Caller, Gateway
-from smile.gateway.http.bodies import NoQuery, PublishedBody, SilentBody
+from smile.gateway.http.bodies import NoQuery, PublishedBody, SilentBody, WarningBody
 from smile.gateway.http.request import parse_query, parse_silence_tick, read_body, read_content_type, read_header
 from smile.gateway.http.response import HttpError, JsonResponse
 from smile.knowledge.values.json import tick_json
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
+PARQUET: Final = "application/vnd.apache.parquet"
 _DECODE: Final = {
     "application/json": EventDecoder.decode_json,
+    "application/x-www-form-urlencoded": EventDecoder.decode_json,  # what `curl -d` says of any body
     "application/x-ndjson": EventDecoder.decode_ndjson,
+    "text/csv": EventDecoder.decode_csv,
     ARROW: EventDecoder.decode_arrow,
+    PARQUET: EventDecoder.decode_parquet,
 }
 
 
@@ -33,14 +38,30 @@ def submit_events(
     gateway.require_running()
     gateway.require(caller, Right.publish, stream)
     broker = gateway.broker
+    absent: AbsentColumns = {}
     try:
-        rows = _DECODE[content_type](broker.decoder, stream, body)
+        rows = _DECODE[content_type](broker.decoder, stream, body, absent)
     except SmileError as problem:
         first = problem.diagnostics[0]
-        raise (HttpError(413, first.code, first.message, first.hint) if first.code == "E092" else problem) from None
+        if first.code == "E092":
+            raise HttpError(413, first.code, first.message, first.hint) from None
+        hint = _hint_on_content_type(content_type, body) if first.code == "E073" else None
+        raise (problem if hint is None else error(first.code, first.message, hint=hint)) from None
     gateway.event_limiter.spend(caller.principal, len(rows))
     gateway.counts["events"] += len(rows)
-    return broker.publish(Publication(stream, rows, sequence))
+    return broker.publish(Publication(stream, rows, sequence, absent))
+
+
+def _hint_on_content_type(content_type: str, body: bytes) -> str | None:
+    """If the body would be events in another format: which header says so."""
+    if _DECODE[content_type] is not EventDecoder.decode_json:
+        return None
+    lines = [line.strip() for line in body[: limits.body_bytes_small].splitlines() if line.strip()]
+    if len(lines) > 1 and all(line[:1] == b"{" for line in lines):
+        return "Send lines of JSON with the header Content-Type: application/x-ndjson (and curl --data-binary)."
+    if lines and lines[0][:1] not in b'{["' and (len(lines) > 1 or b"," in lines[0]):
+        return "Send a table in CSV with the header Content-Type: text/csv (and curl --data-binary)."
+    return None
 
 
 def submit_silence(gateway: Gateway, caller: Caller, stream: str, to: int) -> Future[PublishResult]:
@@ -61,7 +82,14 @@ def producer_sequence(caller: str, producer: str | None, seq: int | None) -> Pro
 
 
 def published_body(result: PublishResult) -> PublishedBody:
-    return PublishedBody([tick_json(t) for t in result.ticks], result.repeated)
+    return PublishedBody([tick_json(t) for t in result.ticks], result.repeated, absent_column_warnings(result))
+
+
+def absent_column_warnings(result: PublishResult) -> list[WarningBody]:
+    return [
+        WarningBody(column, events, f"{events:,} event{'s' * (events != 1)} had no {column}, which is NULL there")
+        for column, events in result.absent.items()
+    ]
 
 
 async def publish(gateway: Gateway, request: Request) -> Response:

@@ -20,7 +20,9 @@ encode = msgspec.json.Encoder().encode
 _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "E003": 413, "E021": 404, "E076": 404, "E081": 409, "E082": 409, "E083": 409, "E090": 403, "E091": 401, "E092": 503,
     "E095": 410, "E096": 409, "E097": 410, "E098": 503, "E102": 409, "E104": 403, "E108": 504, "E109": 503, "E110": 409,
-    "E114": 503, "E128": 409, "E135": 409, "E136": 409, "E137": 409, "E140": 409, "E141": 409, "E143": 404,
+    "E114": 503, "E128": 409, "E129": 404, "E131": 409, "E132": 404, "E135": 409, "E136": 409, "E137": 409, "E138": 503,
+    "E140": 409, "E141": 409, "E143": 404, "E146": 410, "E185": 409, "E186": 409, "E187": 409, "E188": 409, "E190": 404,
+    "E192": 503, "E193": 410, "E197": 410, "E205": 409, "E208": 404, "E209": 503,
 }  # fmt: skip
 """Of the other codes, errors that the caller has not caused (E06x, E084–E089, E101, E105) are 503, and the rest is
 400."""
@@ -46,7 +48,7 @@ class HttpError(SmileError):
 
 
 class ProgramError(SmileError):
-    """Errors in a program's text: all of them are reported, with their positions."""
+    """Errors in the text of a program or a filter: all of them are reported, with their positions."""
 
     def __init__(self, problem: SmileError, source: Source) -> None:
         self.source = source
@@ -71,7 +73,7 @@ def http_status(problem: SmileError) -> int:
 
 def error_body(problem: SmileError) -> ErrorBody:
     """The first error, as the field `error` of a WebSocket message."""
-    return _diagnostic_body(problem.diagnostics[0], None)
+    return diagnostic_body(problem.diagnostics[0], problem.source if isinstance(problem, ProgramError) else None)
 
 
 def pause_body(pause: ViewPause | None) -> PauseBody | None:
@@ -86,19 +88,23 @@ def pause_body(pause: ViewPause | None) -> PauseBody | None:
 def error_response(problem: SmileError) -> Response:
     status = http_status(problem)
     source = problem.source if isinstance(problem, ProgramError) else None
-    body = FailureBody(_diagnostic_body(problem.diagnostics[0], source))
+    body = FailureBody(diagnostic_body(problem.diagnostics[0], source))
     if source:
-        body.errors = [_diagnostic_body(d, source) for d in problem.diagnostics[: limits.errors_reported_max]]
+        body.errors = [diagnostic_body(d, source) for d in problem.diagnostics[: limits.errors_reported_max]]
     return JsonResponse(body, status, _ERROR_HEADERS.get(status))
 
 
-def _diagnostic_body(diagnostic: Diagnostic, source: Source | None) -> ErrorBody:
+def diagnostic_body(diagnostic: Diagnostic, source: Source | None) -> ErrorBody:
     body = ErrorBody(diagnostic.code, replace_surrogates(diagnostic.message))
     if diagnostic.hint:
         body.hint = replace_surrogates(diagnostic.hint)
     if source and diagnostic.span:
         body.line, body.col = source.line_col(diagnostic.span.start)
         body.length = diagnostic.span.end - diagnostic.span.start
+    if diagnostic.event is not None:
+        body.event = diagnostic.event
+    if diagnostic.column is not None:
+        body.column = replace_surrogates(diagnostic.column)
     return body
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from smile import limits
-from smile.broker.subscriptions.durable_request import DurableRequest
+from smile.broker.subscriptions.durable_request import DurableRequest, refuse_filter
 from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
 from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError
@@ -40,6 +40,7 @@ class SseSubscriber(TaskSubscriber):
         query = parse_query(request, ChangesQuery)
         self.view = gateway.broker.view(request.path_params["view"])
         self.relation = self.view.name
+        refuse_filter(query.get("filter", ""))
         condition = parse_condition(self.view, query)
         resume = query.get("resume") or read_header(request, b"last-event-id") or None
         after = parse_ticks(select_prefix(query, AFTER_PREFIX))

@@ -24,10 +24,10 @@ from smile import limits
 from smile.algebra.coercions import cast, to_text
 from smile.algebra.types import TIME, TIMESTAMP, DataType
 from smile.broker.views.condition import ViewCondition
-from smile.broker.views.view import View, ViewFrame
+from smile.broker.views.view import View, ViewFrame, check_streams
 from smile.errors import error
 from smile.gateway.access import Right
-from smile.gateway.frames import frame_batch, progress_json, row_messages
+from smile.gateway.frames import frame_batch, progress_fields, progress_json, row_messages
 from smile.gateway.gateway import Gateway
 from smile.gateway.http.bodies import AFTER_PREFIX, WHERE_PREFIX, SnapshotQuery
 from smile.gateway.http.publish import ARROW
@@ -86,6 +86,7 @@ async def snapshot(gateway: Gateway, request: Request) -> Response:
         headers["smile-paused"] = view.pause.code
     if chosen_format in ("csv", "arrow") and frame.progress is not None and frame.resume is not None:
         headers |= {"smile-progress": progress_json(frame).decode("latin-1"), "smile-resume": frame.resume}
+        headers |= {"smile-epochs": encode(frame.epochs).decode("latin-1")} if frame.epochs else {}
     if others is None:
         return Response(first_part, headers=headers)
     gateway.snapshots.require_free(frame)  # others may have begun meanwhile
@@ -174,6 +175,7 @@ class TaskSubscriber:
     """A subscriber that waits in its own task."""
 
     cursor = None
+    tables: Iterable[str] = ()
 
     def __init__(self, gateway: Gateway) -> None:
         self.is_scheduled = False
@@ -203,7 +205,8 @@ class TaskSubscriber:
 
 
 async def _wait_until_reached(gateway: Gateway, view: View, after: Mapping[str, int], wait_ms: int) -> None:
-    """E108 if the view does not reach these ticks in time, E109 if it is paused."""
+    """E076 if there is no such stream, E108 if the view does not reach these ticks in time, E109 if it is paused."""
+    check_streams(after, view.log_horizons())
     if view.is_reached(after):
         return
     subscriber = TaskSubscriber(gateway)
@@ -265,7 +268,7 @@ def _encode_ndjson(frame: ViewFrame, parts: Iterator[ViewFrame]) -> Iterator[byt
 
 
 def _encode_trailer(frame: ViewFrame) -> bytes:
-    return b'"progress":%b,"resume":%b}' % (progress_json(frame), encode(frame.resume))
+    return b'%b,"resume":%b}' % (progress_fields(frame), encode(frame.resume))
 
 
 def _encode_csv(frame: ViewFrame, parts: Iterator[ViewFrame], with_times: bool = False) -> Iterator[bytes]:

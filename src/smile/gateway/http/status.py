@@ -22,7 +22,7 @@ async def status(gateway: Gateway, request: Request) -> Response:
     """The broker's status."""
     gateway.require(request.user, Right.admin)
     parse_query(request, NoQuery)
-    return JsonResponse(_to_json(await gateway.run_in_thread(lambda: gateway_status(gateway))))
+    return JsonResponse(status_json(await gateway.run_in_thread(lambda: gateway_status(gateway))))
 
 
 async def live(gateway: Gateway, request: Request) -> Response:
@@ -62,14 +62,15 @@ def gateway_status(gateway: Gateway) -> dict[str, Any]:
         "frames": counts["frames"],
         "rows": counts["rows"],
         "refused": dict(gateway.refusals),
+        "delays_ms": gateway.delays.recent_ms(),
     }
     return {**gateway.broker.status(), "gateway": own_status}
 
 
-def _to_json(data: Any) -> Any:
+def status_json(data: Any) -> Any:
     """Ticks beyond 2^53 are text, as in all JSON of the broker."""
     if isinstance(data, Mapping):
-        return {str(key): _to_json(value) for key, value in data.items()}
+        return {str(key): status_json(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_to_json(value) for value in data]
+        return [status_json(value) for value in data]
     return tick_json(data) if isinstance(data, int) and not isinstance(data, bool) else data

@@ -8,13 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from smile import limits
-from smile.broker.subscriptions.durable_request import DurableRequest, check_start
+from smile.broker.subscriptions.durable_request import DurableRequest, check_scope, check_start
 from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
 from smile.broker.subscriptions.position_store import SubscriptionKey
+from smile.broker.subscriptions.selection import StreamSelection
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import decode_body
-from smile.gateway.event_frames import read_events
+from smile.gateway.event_frames import open_events, read_events
 from smile.gateway.gateway import Caller, Gateway
 from smile.gateway.http.bodies import (
     WHERE_PREFIX,
@@ -81,24 +82,32 @@ async def _open_events(gateway: Gateway, request: Request, relation: str) -> Res
     query = parse_query(request, ChangesQuery)
     if not query.get("name"):
         raise error("E093", "events are for durable subscriptions", hint="Give it a name: ?name=billing")
-    selection = gateway.broker.subscriptions.find_selection(relation)
+    scope, conditions = check_scope(query.get("scope", "local")), select_prefix(query, WHERE_PREFIX)
+    if scope == "global":
+        found = await gateway.read_log(lambda: gateway.broker.find_global(relation, {}))
+        selection: StreamSelection | None = found.selection
+    else:
+        selection = gateway.broker.subscriptions.find_selection(relation)
     columns = selection.source.type.heading.columns if selection is not None else {}
     durable = DurableRequest(
         SubscriptionKey(request.user.principal, query["name"]),
         relation,
-        parse_values(columns, select_prefix(query, WHERE_PREFIX)),
+        parse_values(columns, conditions),
         query.get("resume") or None,
         check_start(query.get("start", "all")),
         max(1, parse_count(query.get("window", str(limits.durable_window_events)), "window", limits.window_max)),
+        scope,
+        query.get("filter", ""),
     )
     subscriber = SseEvents(gateway, request.user, relation)
     try:
         subscriber.claim = await gateway.read_log(
-            lambda: gateway.broker.subscriptions.open_events(durable, subscriber.wake, subscriber.end)
+            lambda: open_events(gateway, request.user, durable, subscriber.wake, subscriber.end)
         )
     except BaseException:
         subscriber.close()
         raise
+    subscriber.tables = subscriber.claim.tables
     return EventStream(_events(gateway, subscriber, subscriber.claim), subscriber)
 
 
@@ -110,7 +119,7 @@ async def _events(gateway: Gateway, subscriber: SseEvents, claim: SubscriptionCl
             yield b"event: end\ndata: " + encode({"error": error_body(subscriber.ended)}) + b"\n\n"
             return
         try:
-            frame = await gateway.read_log(lambda: read_events(events))
+            frame = await gateway.read_log(lambda: read_events(gateway, events))
         except SmileError as problem:
             subscriber.ended = problem
             continue

@@ -52,8 +52,8 @@ class Dialler:
             now = time.monotonic()
             if problem is not None:
                 self._network.report_unreachable(self._neighbour, problem, now, self._address.url)
-                if str(problem) != last_problem:
-                    last_problem = str(problem)
+                if problem.message != last_problem:
+                    last_problem = problem.message
                     fields = {"neighbour": self._neighbour, "url": self._address.url, "what": last_problem}
                     logger.warning("there is no link", extra={**fields, "code": problem.diagnostics[0].code})
             await asyncio.sleep(self._redial.wait_s(now - started_at))

@@ -17,8 +17,10 @@ def neighbour_addresses(neighbour: NeighbourSettings) -> list[BrokerAddress]:
     return [BrokerAddress(url, neighbour.token or None, neighbour.ca or None) for url in neighbour.url]
 
 
-def connection_error(neighbour: str, address: BrokerAddress, failure: Exception) -> SmileError:
-    """The neighbour could not be called."""
+def connection_error(
+    neighbour: str, address: BrokerAddress, failure: Exception, answer_s_max: float = limits.neighbour_answer_s_max
+) -> SmileError:
+    """The neighbour could not be called, or has not answered within `answer_s_max`."""
     causes = list(_causes(failure))
     untrusted = next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)
     if untrusted is not None:
@@ -28,7 +30,7 @@ def connection_error(neighbour: str, address: BrokerAddress, failure: Exception)
         hint = f"If it has no TLS, write http:// in [brokers.{neighbour}] url."
         return _unreachable(neighbour, address, "there is no TLS at this address", hint)
     if any(isinstance(c, TimeoutError) for c in causes) or "timed out" in str(failure):
-        return _unreachable(neighbour, address, f"no answer within {limits.neighbour_answer_s_max:.0f} s")
+        return _unreachable(neighbour, address, f"no answer within {answer_s_max:.0f} s")
     reasons = [os.strerror(c.errno) for c in causes if isinstance(c, OSError) and c.errno is not None and c.errno > 0]
     if not reasons and any(isinstance(c, EOFError | ConnectionError | ConnectionClosed) for c in causes):
         is_plain = address.url.startswith("http:")

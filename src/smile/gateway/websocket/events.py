@@ -7,7 +7,7 @@ from typing import Any
 from smile.broker.subscriptions.durable_subscriptions import SubscriptionClaim
 from smile.errors import SmileError, error
 from smile.gateway.client_messages import ClientMessage
-from smile.gateway.event_frames import EncodedEvents, read_events
+from smile.gateway.event_frames import EncodedEvents, open_events, read_events
 from smile.gateway.http.request import parse_tick
 from smile.gateway.websocket.subscription import SubscriberSession, WebSocketSubscription, durable_request
 from smile.knowledge.values.json import tick_json
@@ -41,9 +41,7 @@ class WebSocketEvents(WebSocketSubscription):
         """Continues when the position is known. Then the subscription is answered."""
         gateway, request = self._session.gateway, self._request
         opening = gateway.loop.create_task(
-            gateway.read_log(
-                lambda: gateway.broker.subscriptions.open_events(request, self.wake, self._end_from_thread)
-            )
+            gateway.read_log(lambda: open_events(gateway, self.caller, request, self.wake, self._end_from_thread))
         )
         opening.add_done_callback(self._opened)
 
@@ -99,7 +97,7 @@ class WebSocketEvents(WebSocketSubscription):
             self._is_reading, self._is_woken = True, False
             events = self._claim.events
             assert events is not None
-            reading = gateway.loop.create_task(gateway.read_log(lambda: read_events(events)))
+            reading = gateway.loop.create_task(gateway.read_log(lambda: read_events(gateway, events)))
             reading.add_done_callback(self._received)
         return False
 

@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Any
 
+from smile.broker.subscriptions.durable_request import refuse_filter
 from smile.broker.views.view import ViewSubscription
 from smile.errors import SmileError, error
 from smile.gateway.client_messages import ClientMessage
@@ -25,6 +26,7 @@ class WebSocketRows(WebSocketSubscription):
         self._window = message.window
         self.n = self.acked = 0
         self.view = gateway.broker.view(message.subscribe)
+        refuse_filter(message.filter or "")
         condition = self.view.condition(message.where or {})
         after = parse_ticks(message.after or {})
         self._tokens: deque[tuple[int, str]] = deque()

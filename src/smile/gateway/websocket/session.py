@@ -20,7 +20,7 @@ from smile.errors import SmileError, error, memory_error
 from smile.gateway.access import Right
 from smile.gateway.client_messages import ClientMessage, message_kind, parse_message
 from smile.gateway.gateway import TOKEN_PROTOCOL, Caller, Gateway
-from smile.gateway.http.publish import producer_sequence, submit_events, submit_silence
+from smile.gateway.http.publish import absent_column_warnings, producer_sequence, submit_events, submit_silence
 from smile.gateway.http.request import parse_silence_tick
 from smile.gateway.http.response import HttpError, encode, error_body
 from smile.gateway.uvicorn_internals import WebSocketConnection
@@ -213,13 +213,17 @@ class WebSocketSession:
 
     def _delivers_events(self, message: ClientMessage, relation: str) -> bool:
         if message.name is None:
-            if message.deliver is not None or message.start is not None:
-                raise error("E093", "deliver and start are for subscriptions with a name")
+            if message.deliver is not None or message.start is not None or message.scope is not None:
+                raise error("E093", "deliver, start and scope are for subscriptions with a name")
             return False
+        if message.scope == "global" and message.deliver == "rows":
+            raise error("E093", "a global subscription delivers events")
         if message.deliver == "events" and message.after is not None:
             raise error("E093", "after is not for events", hint="Events are delivered as soon as they are logged.")
         if message.deliver is not None:
             return message.deliver == "events"
+        if message.scope == "global":
+            return True
         return self.gateway.broker.subscriptions.find_selection(relation) is not None
 
     def _ack(self, message: ClientMessage) -> None:
@@ -261,21 +265,24 @@ def _message_id(message: ClientMessage) -> int | None:
 
 
 def _published_json(result: PublishResult) -> dict[str, Any]:
-    return {"published": [tick_json(t) for t in result.ticks], "repeated": result.repeated}
+    answer = {"published": [tick_json(t) for t in result.ticks], "repeated": result.repeated}
+    warnings = absent_column_warnings(result)
+    return {**answer, "warnings": warnings} if warnings else answer
+
+
+def accepted_protocol(websocket: WebSocket) -> str | None:
+    """A browser that offered subprotocols requires one of them in the answer."""
+    protocols = websocket.scope["subprotocols"]
+    return PROTOCOL if PROTOCOL in protocols else next((p for p in protocols if p.startswith(TOKEN_PROTOCOL)), None)
 
 
 async def serve_websocket(gateway: Gateway, websocket: WebSocket) -> None:
     """Serves until the client disconnects or the broker stops."""
     gateway.require_running()
-    protocols = websocket.scope["subprotocols"]
-    # A browser that offered subprotocols requires one of them in the answer.
-    subprotocol = (
-        PROTOCOL if PROTOCOL in protocols else next((p for p in protocols if p.startswith(TOKEN_PROTOCOL)), None)
-    )
     session = WebSocketSession(gateway, websocket.user, websocket.scope["extensions"][WebSocketConnection.EXTENSION])
     gateway.sessions.add(session)
     try:
-        await websocket.accept(subprotocol)
+        await websocket.accept(accepted_protocol(websocket))
         await websocket.receive()  # websocket.disconnect
     finally:
         gateway.sessions.discard(session)

@@ -1,6 +1,7 @@
 """What all subscriptions on a WebSocket have in common: when they deliver, and how they end."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -52,6 +53,10 @@ class WebSocketSubscription(ABC):
     @property
     @abstractmethod
     def relation(self) -> str: ...
+
+    @property
+    def tables(self) -> Iterable[str]:
+        return () if self._claim is None else self._claim.tables
 
     @property
     @abstractmethod
@@ -119,4 +124,6 @@ def durable_request(caller: Caller, message: ClientMessage) -> DurableRequest:
         message.resume,
         message.start or "all",
         message.window or limits.durable_window_events,
+        message.scope or "local",
+        message.filter or "",
     )

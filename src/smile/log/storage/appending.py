@@ -16,7 +16,7 @@ from typing import Any
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import error
 from smile.horizons import END, HORIZON_MIN
-from smile.log.storage import producers, unique_values
+from smile.log.storage import producers, unique_values, whole_commits
 from smile.log.storage.database import checksum
 from smile.log.storage.pieces import StreamPiece, check_joining, gap_error, split_into_commits
 from smile.log.storage.producers import ProducerRecord
@@ -91,6 +91,8 @@ def append(
         record = last_record if n == len(commits) else last_record - len(records)
         commit_row = (seq, last_piece, record, sum(row[5] for row in rows), sum(row[6] for row in rows), time_us)
         db.execute("INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?)", (*commit_row, checksum(*commit_row)))
+    if whole and any(p.rows for p in new) and not any(streams[p.stream].stream.whole_commits for p in new):
+        whole_commits.insert(db, int(seq))
     if joining_origins:
         _insert_origins(db, joining_origins, commits, int(seq) - len(commits))
     return int(seq)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from smile.algebra import mmpl
 from smile.algebra.parser import parse_program
 from smile.algebra.printer import print_program
+from smile.algebra.stream_extension import is_extension
 from smile.errors import SmileError, error
 from smile.log.storage import unique_values
 from smile.log.storage.piece_log import damaged_error
@@ -213,21 +214,32 @@ def read_definitions(path: str) -> list[mmpl.StreamDef]:
 
 
 def add_streams(db: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
-    """Adds streams, within a transaction. Streams that exist must have the same definition."""
+    """Adds streams, within a transaction. Streams that exist may get further columns."""
     log_definitions = _definitions(db, path)
     _insert_streams(db, [stream for stream in streams if stream.name not in log_definitions])
+    for stream in streams:
+        text, logged = definition_text(stream), log_definitions.get(stream.name)
+        if logged not in (None, text) and is_extension(stream, _parse_definition(path, logged or "")):
+            row = (stream.name, text)
+            db.execute("UPDATE streams SET definition = ?, crc = ? WHERE name = ?", (text, checksum(*row), stream.name))
     if any(stream.unique for stream in streams):
         db.execute(unique_values.CREATE_TABLE)
     _verify(db, path, streams)
 
 
+def _parse_definition(path: str, text: str) -> mmpl.StreamDef:
+    return parse_program(Source(path, text)).streams[0]
+
+
 def _verify(db: sqlite3.Connection, path: str, streams: Sequence[mmpl.StreamDef]) -> None:
-    """Checks that the log has these streams (it may have more), and that the newest rows of its tables agree."""
+    """Checks that the log has these streams, and that the newest rows of its tables agree. It may have more streams,
+    and further columns of them."""
     log_definitions = _definitions(db, path)
     for stream in streams:
         if stream.name not in log_definitions:
             raise _other_streams_error(path, f"it has no stream {stream.name}", f"It has {', '.join(log_definitions)}.")
-        if definition_text(stream) != log_definitions[stream.name]:
+        logged = log_definitions[stream.name]
+        if definition_text(stream) != logged and not is_extension(_parse_definition(path, logged), stream):
             raise _other_streams_error(
                 path, f"its {stream.name} is defined otherwise", f"In the log: {log_definitions[stream.name].strip()}"
             )

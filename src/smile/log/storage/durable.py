@@ -12,9 +12,9 @@ silence to the end of time, and holds nothing back any more. It cannot return: a
 import sqlite3
 import threading
 import time
-import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.decoding.stream_schema import StreamSchema
-from smile.errors import error
 from smile.horizons import END, HORIZON_MIN, split_name
 from smile.log.input_batch import InputBatch
 from smile.log.membership import StreamMembership
@@ -31,17 +30,14 @@ from smile.log.storage import (
     appending,
     database,
     memberships as membership_table,
+    producer_notes,
     producers,
     retention,
     unique_values,
 )
-from smile.log.storage.database import checksum, translate_read_errors, translate_write_errors
+from smile.log.storage.database import translate_read_errors, translate_write_errors
 from smile.log.storage.piece_log import (
-    Origins,
-    PieceEntry,
-    PieceLog,
     TickArray,
-    damaged_error,
     log_truncated_error,
     missing_error,
     range_indices,
@@ -50,18 +46,17 @@ from smile.log.storage.piece_log import (
 )
 from smile.log.storage.pieces import StreamPiece, check_piece, merge_pieces
 from smile.log.storage.producers import ProducerRecord
+from smile.log.storage.stored_pieces import StoredPieces
 
 COMMIT_ROWS_MAX = 50_000
 COMMIT_BYTES_MAX = 2**26
 """Commits must be small: a batch with a part of a commit reads all of it. Besides, SQLite limits a blob to a billion
 bytes."""
 
-_ENTRY_COLUMNS = "seq, stream, origin, lo, hi, rows, bytes, events_crc, crc"
-_FROM_ORIGIN = "FROM pieces WHERE stream = ? AND origin = ?"
 T = TypeVar("T")
 
 
-class DurableLog(PieceLog):
+class DurableLog(StoredPieces):
     """The log in the file at `path`. With `flush`, commits are on disk before `append` returns. Without it, a machine
     failure may lose the last commits, but never a part of one.
 
@@ -71,8 +66,6 @@ class DurableLog(PieceLog):
     def __init__(self, path: str, streams: Sequence[mmpl.StreamDef], flush: bool = True) -> None:
         super().__init__(path, streams)
         self._flush = flush
-        self._readers: dict[int, sqlite3.Connection] = {}
-        """By thread id. A new thread may reuse the id and connection of one that has ended."""
         self._writer: sqlite3.Connection | None = None
         self._write_lock = threading.Lock()
         self._truncation_lock = threading.Lock()
@@ -104,10 +97,6 @@ class DurableLog(PieceLog):
                 connection.close()
             self._writer = None
 
-    @property
-    def _definitions(self) -> list[mmpl.StreamDef]:
-        return [schema.stream for schema in self.schemas.values()]
-
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(
@@ -117,9 +106,10 @@ class DurableLog(PieceLog):
         time_us: int = 0,
         whole: bool = False,
         memberships: Sequence[StreamMembership] = (),
+        notes: Mapping[str, str] = MappingProxyType({}),
     ) -> int:
-        """Appends the pieces, the memberships of streams with many origins, and the producers' numbers atomically, in
-        one commit, or several if they are large.
+        """Appends the pieces, the memberships of streams with many origins, and the producers' numbers and notes
+        atomically, in one commit, or several if they are large.
         `time_us` is the commit time in microseconds since 1970. If `whole`, it is one commit in any case, and so no
         batch ends within it. Returns the number of the newest commit."""
         merged_pieces = merge_pieces([check_piece(piece, self.schemas) for piece in pieces])
@@ -128,6 +118,8 @@ class DurableLog(PieceLog):
             if memberships:
                 db.execute(membership_table.CREATE_TABLE)
                 membership_table.write(db, memberships)
+            if notes:
+                producer_notes.write(db, notes)
             limits = COMMIT_ROWS_MAX, COMMIT_BYTES_MAX
             return appending.append(db, self.schemas, merged_pieces, records, time_us, *limits, whole)
 
@@ -145,7 +137,7 @@ class DurableLog(PieceLog):
         return self.append(pieces)
 
     def add_streams(self, streams: Sequence[mmpl.StreamDef]) -> None:
-        """Adds streams. Streams that exist must have the same definition."""
+        """Adds streams. Streams that exist may get further columns, which earlier events do not have."""
         self._transact(lambda db: database.add_streams(db, self.path, streams))
         self.schemas = {**self.schemas, **{stream.name: StreamSchema(stream) for stream in streams}}
 
@@ -198,11 +190,31 @@ class DurableLog(PieceLog):
         """For each origin of which events were removed, the tick up to which they were."""
         return {origin: tick for (_, origin), tick in self._truncated_ticks(stream).items()}
 
-    def count_rows(self, stream: str, origin: str, after: int) -> int:
-        """The number of events after this tick of one origin. If the tick is within a commit, all of its events
-        count."""
-        ((rows,),) = self._select(f"SELECT coalesce(sum(rows), 0) {_FROM_ORIGIN} AND hi > ?", stream, origin, after)
-        return int(rows)
+    def count_rows(self, stream: str, origin: str, after: int, to: int = END) -> int:
+        """The number of events of one origin after a tick, up to another one. If `after` is within a commit, all of its
+        events count; if `to` is, none of them does."""
+        return self._count_between(stream, origin, after, to)
+
+    def newest_events(self, stream: str, count: int) -> Mapping[str, pa.RecordBatch]:
+        """The newest events of each origin of a stream, at most so many of each, in order of ticks."""
+        newest: dict[str, pa.RecordBatch] = {}
+        with self._read_transaction():
+            for _, origin in self._origins(stream):
+                if (lo := self._tick_before_newest(stream, origin, count)) is not None:
+                    with closing(self._pieces(stream, origin, lo, END)) as pieces:
+                        batches = [events for _, events in pieces if events is not None]
+                    events = pa.concat_batches(batches)
+                    newest[origin] = events.slice(max(0, events.num_rows - count))
+        return newest
+
+    def start(self) -> Position:
+        """If the log was truncated, the position before everything that is left. It does not have the streams of which
+        something was removed: reading them from there is refused."""
+        with self._read_transaction():
+            start, first = super().start(), self._first_commit()
+            truncated = {stream for stream, _ in self._truncated_ticks()} if first else set[str]()
+            horizons = {stream: h for stream, h in start.horizons.items() if stream not in truncated}
+            return Position(first, horizons, self.many_origins)
 
     def newest(self) -> Position:
         with self._read_transaction():
@@ -222,9 +234,7 @@ class DurableLog(PieceLog):
     def last_tick(self, stream: str, origin: str) -> int:
         """A tick that no event of an origin which has finished is above. END if it is not known."""
         with self._read_transaction():
-            query = f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} ORDER BY hi DESC LIMIT 1"
-            for row in self._select(query, stream, origin):
-                entry = self._parse_entry(row)
+            if (entry := self._last_piece(stream, origin)) is not None:
                 with closing(self._pieces(stream, origin, entry.lo, entry.hi)) as pieces:
                     events = next((events for _, events in pieces), None)
                 return entry.lo if events is None else int(ticks_of(events)[-1])
@@ -299,8 +309,8 @@ class DurableLog(PieceLog):
                 range_index, lows[end - 1] = end - 1, entry.hi
 
     def read_range(self, stream: str, origin: str, after: int, bytes_max: int) -> StreamPiece | None:
-        """What follows tick `after` of one origin: whole pieces up to this size, at least one; None if nothing does.
-        Raises E097 if events above `after` were removed."""
+        """What follows tick `after` of one origin: whole pieces up to this size, at least one, and all pieces of a
+        commit that no batch divides; None if nothing does. Raises E097 if events above `after` were removed."""
         with self._read_transaction():
             truncated_tick = self._truncated_ticks(stream).get((stream, origin), HORIZON_MIN)
             origin_start = self._origins(stream).get((stream, origin))
@@ -308,11 +318,13 @@ class DurableLog(PieceLog):
                 return None
             if after < truncated_tick:
                 raise log_truncated_error(self.path, f"events of {stream} up to tick {truncated_tick} were removed")
-            batches, hi, size = list[pa.RecordBatch](), max(after, origin_start[1]), 0
+            batches, hi, size, commit = list[pa.RecordBatch](), max(after, origin_start[1]), 0, -1
             with closing(self._pieces(stream, origin, after, END)) as pieces:
                 for entry, events in pieces:
-                    if size and size + entry.bytes > bytes_max:
+                    # Only a commit that no batch divides has several pieces of an origin.
+                    if size and size + entry.bytes > bytes_max and entry.commit != commit:
                         break
+                    commit = entry.commit
                     if entry.lo > hi:
                         raise missing_error(self.path, stream, hi, entry.lo)
                     hi, size = entry.hi, size + entry.bytes
@@ -327,6 +339,11 @@ class DurableLog(PieceLog):
         with translate_read_errors(self.path):
             return producers.last_number(self._db(), self.path, producer)
 
+    def producer_note(self, producer: str) -> str:
+        """What the producer has noted with its last events; empty if it has noted nothing."""
+        with translate_read_errors(self.path):
+            return producer_notes.read(self._db(), self.path, producer)
+
     def used_keys(self, stream: str, columns: Sequence[str], keys: Sequence[bytes]) -> unique_values.UsedKeys:
         """Those of the keys of UNIQUE columns that are used."""
         with translate_read_errors(self.path):
@@ -337,169 +354,6 @@ class DurableLog(PieceLog):
         with translate_read_errors(self.path):
             return producers.records_between(self._db(), self.path, producer, first, last)
 
-    def _count_after(self, commit: int) -> tuple[int, int]:
-        """The rows and bytes of this log's streams after a commit."""
-        stream_count_query = "SELECT count(*) FROM streams"
-        if self._select(stream_count_query) == [(len(self.schemas),)]:
-            sums_query = "SELECT coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM commits WHERE seq > ?"
-            ((rows, size),) = self._select(sums_query, commit)
-            return rows, size
-        sums_query = "SELECT stream, sum(rows), sum(bytes) FROM pieces WHERE id > ? GROUP BY stream"
-        ((last_piece,),) = self._select("SELECT coalesce(max(last_piece), 0) FROM commits WHERE seq <= ?", commit)
-        sums = [(rows, size) for stream, rows, size in self._select(sums_query, last_piece) if stream in self.schemas]
-        return sum(rows for rows, _ in sums), sum(size for _, size in sums)
-
-    def _covered_pieces(self, stream: str, origin: str, tick: int, after: int) -> Iterator[PieceEntry]:
-        """The pieces in commits after `after` that have ticks at or below `tick`."""
-        queries = [f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"]
-        queries += [f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi <= ? ORDER BY hi DESC"]
-        for query in queries:
-            with translate_read_errors(self.path), closing(self._db().execute(query, (stream, origin, tick))) as cursor:
-                for row in cursor:
-                    entry = self._parse_entry(row)
-                    if entry.commit <= after or entry.lo >= tick:
-                        break
-                    yield entry
-
     def after(self, position: Position, limit: BatchLimit) -> Position:
         with self._read_transaction():
             return super().after(position, limit)
-
-    def _commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
-        with closing(self._all_commits(after)) as commits:
-            for seq, entries in commits:
-                yield seq, [entry for entry in entries if entry.stream in self.schemas]
-
-    def _all_commits(self, after: int) -> Generator[tuple[int, Sequence[PieceEntry]], None, None]:
-        """Like `_commits`, with all streams of the file."""
-        if after < (first := self._first_commit()):
-            raise log_truncated_error(self.path, f"it begins after commit {first}, but was read up to {after}")
-        # If the commit itself was replaced, the one before it has the last piece before its replacement.
-        commits_query = (
-            "SELECT seq, last_piece, last_record, rows, bytes, at, crc FROM commits "
-            "WHERE seq >= (SELECT max(seq) FROM commits WHERE seq <= ?) ORDER BY seq"
-        )
-        pieces_query = f"SELECT {_ENTRY_COLUMNS} FROM pieces WHERE id > ? AND id <= ? ORDER BY id"
-        with translate_read_errors(self.path), closing(self._db().execute(commits_query, (after,))) as cursor:
-            previous_seq, previous_piece = -1, 0
-            for seq, last_piece, last_record, rows, size, time_us, crc in cursor:
-                if crc != checksum(seq, last_piece, last_record, rows, size, time_us):
-                    raise damaged_error(self.path, f"commit {seq}")
-                if seq > after:
-                    entries = [
-                        self._parse_entry(row) for row in self._db().execute(pieces_query, (previous_piece, last_piece))
-                    ]
-                    commits = range(previous_seq + 1, seq + 1)
-                    if not _is_complete(entries, commits, last_piece - previous_piece, rows, size):
-                        raise damaged_error(self.path, f"commit {commits[0]}")
-                    yield seq, entries
-                previous_seq, previous_piece = seq, last_piece
-        if previous_seq < after:
-            hint = "The log was replaced by an older one. Delete the state that was computed from the newer one."
-            raise error("E089", f"{self.path} has no commit {after}, although it was read before", hint=hint)
-
-    def _pieces(
-        self, stream: str, origin: str, lo: int, hi: int
-    ) -> Generator[tuple[PieceEntry, pa.RecordBatch | None], None, None]:
-        query = f"SELECT {_ENTRY_COLUMNS}, events {_FROM_ORIGIN} AND hi > ? ORDER BY hi"
-        with translate_read_errors(self.path), closing(self._db().execute(query, (stream, origin, lo))) as cursor:
-            for row in cursor:
-                entry = self._parse_entry(row[:-1])
-                if entry.lo >= hi:
-                    break
-                yield entry, self._events(entry, row[-3], row[-1])
-                if entry.hi >= hi:
-                    break
-
-    def _parse_entry(self, row: tuple[Any, ...]) -> PieceEntry:
-        *fields, _, crc = row
-        if crc != checksum(*row[:-1]):
-            raise damaged_error(self.path, f"a piece of {row[1]}, ticks above {row[3]} up to {row[4]}")
-        return PieceEntry(*fields)
-
-    def _events(self, entry: PieceEntry, crc: int | None, events: bytes | None) -> pa.RecordBatch | None:
-        if crc is None and events is None:
-            return None
-        if events is None or zlib.crc32(events) != crc:
-            raise damaged_error(self.path, f"the events of {entry.stream}, ticks above {entry.lo} up to {entry.hi}")
-        return pa.ipc.read_record_batch(pa.py_buffer(events), self.schemas[entry.stream].arrow_schema)
-
-    def _origins(self, stream: str | None = None) -> Origins:
-        # Truncated ticks count as silence here. Reading them is refused elsewhere.
-        origins = self._known_origins(stream).items()
-        return {key: (seq, max(lo, truncated_to)) for key, (seq, lo, truncated_to) in origins}
-
-    def _truncated_ticks(self, stream: str | None = None) -> Mapping[tuple[str, str], int]:
-        origins = self._known_origins(stream).items()
-        return {key: truncated_to for key, (_, _, truncated_to) in origins if truncated_to > HORIZON_MIN}
-
-    def _known_origins(self, stream: str | None = None) -> dict[tuple[str, str], tuple[int, int, int]]:
-        origins = {}
-        query = "SELECT stream, origin, seq, lo, cut, crc FROM origins"
-        rows = self._select(query) if stream is None else self._select(f"{query} WHERE stream = ?", stream)
-        for name, origin, seq, lo, truncated_to, crc in rows:
-            if crc != checksum(name, origin, seq, lo, truncated_to):
-                raise damaged_error(self.path, f"an origin of {name}")
-            if name in self.schemas:
-                origins[name, origin] = seq, lo, truncated_to
-        return origins
-
-    def _first_commit(self) -> int:
-        """The commit that the log is truncated to."""
-        ((seq,),) = self._select("SELECT min(seq) FROM commits")
-        return 0 if seq is None else int(seq)
-
-    def _last_commit(self) -> int:
-        ((seq,),) = self._select("SELECT max(seq) FROM commits")
-        return int(seq)
-
-    def _horizon(self, stream: str, origin: str) -> int:
-        return self._horizon_at(stream, origin, END)
-
-    def _horizon_at(self, stream: str, origin: str, commit: int) -> int:
-        query = f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND seq <= ? ORDER BY hi DESC LIMIT 1"
-        rows = self._select(query, stream, origin, commit)
-        if rows:
-            return self._parse_entry(rows[0]).hi
-        if (stream, origin) not in self._truncated_ticks(stream):
-            raise damaged_error(self.path, f"it has no piece of {stream} from origin {origin}")
-        return self._truncated_ticks(stream)[stream, origin]
-
-    def _first_uncovered(self, stream: str, origin: str, tick: int) -> int | None:
-        query = f"SELECT {_ENTRY_COLUMNS} {_FROM_ORIGIN} AND hi > ? ORDER BY hi LIMIT 1"
-        return next((self._parse_entry(row).commit for row in self._select(query, stream, origin, tick)), None)
-
-    def _select(self, query: str, *values: int | str) -> list[tuple[Any, ...]]:
-        with translate_read_errors(self.path):
-            return self._db().execute(query, values).fetchall()
-
-    @contextmanager
-    def _read_transaction(self) -> Iterator[None]:
-        """All reads of this thread in the block see the same snapshot."""
-        db = self._db()
-        if db.in_transaction:
-            yield
-            return
-        with translate_read_errors(self.path):
-            db.execute("BEGIN")
-            try:
-                yield
-            finally:
-                db.execute("ROLLBACK")
-
-    def _db(self) -> sqlite3.Connection:
-        thread = threading.get_ident()
-        connection = self._readers.get(thread)
-        if connection is None:
-            connection = self._readers[thread] = database.open_for_reading(self.path, self._definitions)
-        return connection
-
-
-def _is_complete(entries: Sequence[PieceEntry], commits: range, count: int, rows: int, size: int) -> bool:
-    """`commits` are the numbers of a commit and of those that it has replaced."""
-    return (
-        len(entries) == count
-        and all(entry.commit in commits for entry in entries)
-        and sum(entry.rows for entry in entries) == rows
-        and sum(entry.bytes for entry in entries) == size
-    )

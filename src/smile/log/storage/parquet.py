@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from smile.algebra import mmpl
+from smile.algebra.coercions import describe_tick
 from smile.algebra.types import TICK_MAX
-from smile.decoding.arrow_columns import check_columns, stream_events
+from smile.decoding.arrow_columns import check_columns, is_text, stream_column, stream_events, value_type
 from smile.decoding.stream_schema import StreamSchema
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END, HORIZON_MIN
@@ -110,7 +111,7 @@ class ParquetLog(PieceLog):
             raise _wrong_tick_error(file.path, stream, "an event has none")
         ticks = ticks_of(events)
         for i in (ticks[1:] <= ticks[:-1]).nonzero()[0].tolist()[:1]:
-            raise _wrong_tick_error(file.path, stream, f"{ticks[i + 1]} comes after {ticks[i]}")
+            raise _tick_order_error(file.path, stream, int(ticks[i + 1]), int(ticks[i]))
         if not len(ticks) or ticks[0] <= lo or ticks[-1] != hi:
             raise damaged_error(file.path, f"its ticks differ from its statistics, above {lo} up to {hi}")
         return events
@@ -212,13 +213,15 @@ def _row_groups(schema: StreamSchema, file: RecordedFile) -> Iterator[RowGroup]:
 def _tick_range(schema: StreamSchema, file: RecordedFile, parquet_file: pq.ParquetFile, number: int) -> tuple[int, int]:
     """The least and the greatest tick of a row group."""
     tick = schema.stream.tick
+    field = parquet_file.schema_arrow.field(tick)
     statistics = parquet_file.metadata.row_group(number).column(parquet_file.schema_arrow.names.index(tick)).statistics
-    if statistics is not None and statistics.has_min_max:
-        first, last = statistics.min, statistics.max
+    if statistics is not None and statistics.has_min_max and not is_text(value_type(field.type)):
+        bounds = pa.table({tick: pa.array([statistics.min, statistics.max], field.type)})
     else:
         with _translate_errors(file.path):
-            bounds = pc.min_max(parquet_file.read_row_group(number, columns=[tick]).column(tick)).as_py()
-        first, last = bounds["min"], bounds["max"]
+            bounds = parquet_file.read_row_group(number, columns=[tick])
+    ticks = pc.min_max(stream_column(file.path, schema, tick, bounds)).as_py()
+    first, last = ticks["min"], ticks["max"]
     if first is None:
         raise _wrong_tick_error(file.path, schema.name, "an event has none")
     if not 0 <= first <= last <= TICK_MAX:
@@ -233,11 +236,13 @@ def _link_row_groups(files: Iterable[Sequence[RowGroup]]) -> Iterator[RowGroup]:
         entry = group.entry
         if previous is not None and entry.lo < previous.entry.hi:
             where = "an earlier row group" if previous.file == group.file else previous.file.path
-            raise _wrong_tick_error(
-                group.file.path, entry.stream, f"{entry.lo + 1} comes after {previous.entry.hi} in {where}"
-            )
+            raise _tick_order_error(group.file.path, entry.stream, entry.lo + 1, previous.entry.hi, f" in {where}")
         previous = replace(group, entry=replace(entry, lo=HORIZON_MIN if previous is None else previous.entry.hi))
         yield previous
+
+
+def _tick_order_error(path: str, stream: str, tick: int, previous: int, where: str = "") -> SmileError:
+    return _wrong_tick_error(path, stream, f"{describe_tick(tick)} comes after {describe_tick(previous)}{where}")
 
 
 def _wrong_tick_error(path: str, stream: str, problem: str) -> SmileError:

@@ -223,7 +223,8 @@ class PieceLog(ABC):
                         if count:
                             break
                         share = limit.share_of(total_rows, total_size)
-                        part = None if self._is_whole(entries) else self._plan_part(tracker, entries, number, share)
+                        is_whole = self._is_whole(number, entries)
+                        part = None if is_whole else self._plan_part(tracker, entries, number, share)
                         if part is not None:
                             return part
                     rows, size, count = total_rows, total_size, count + 1
@@ -233,9 +234,14 @@ class PieceLog(ABC):
                 last_commit = number
         return (tracker.position(last_commit), rows, size) if tracker and count else (position, 0, 0)
 
-    def _is_whole(self, entries: Sequence[PieceEntry]) -> bool:
-        """Whether no batch may end within the commit of these pieces."""
-        return any(self.schemas[entry.stream].stream.whole_commits for entry in entries)
+    def _is_whole(self, commit: int, entries: Sequence[PieceEntry]) -> bool:
+        """Whether no batch may end within the commit with these pieces."""
+        has_whole_stream = any(self.schemas[entry.stream].stream.whole_commits for entry in entries)
+        return has_whole_stream or self._is_whole_commit(commit)
+
+    def _is_whole_commit(self, commit: int) -> bool:
+        """Whether the commit was appended as one that no batch divides."""
+        return False
 
     def _plan_part(
         self, tracker: "HorizonTracker", entries: Sequence[PieceEntry], commit: int, share: float

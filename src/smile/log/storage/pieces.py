@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from smile.algebra.types import TICK_MAX
-from smile.decoding.stream_schema import StreamSchema
+from smile.decoding.stream_schema import StreamSchema, with_added_columns
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END, HORIZON_MIN
 from smile.log.storage.piece_log import slice_events, ticks_of
@@ -48,7 +48,10 @@ def check_piece(piece: StreamPiece, schemas: Mapping[str, StreamSchema]) -> Stre
         raise _piece_error(piece, "the ticks are out of order or out of range")
     if piece.events is None:
         return piece
-    if not schemas[piece.stream].arrow_schema.equals(piece.events.schema):
+    schema = schemas[piece.stream].arrow_schema
+    piece = replace(piece, events=with_added_columns(piece.events, schema))
+    assert piece.events is not None
+    if not schema.equals(piece.events.schema):
         raise _piece_error(piece, "it does not have the columns of its stream")
     if piece.events.column(0).null_count:
         raise _piece_error(piece, "it has an event without a tick")

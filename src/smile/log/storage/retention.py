@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 
 from smile.horizons import END, HORIZON_MIN, origin_name
+from smile.log.storage import whole_commits
 from smile.log.storage.database import checksum
 from smile.log.storage.piece_log import PieceEntry
 
@@ -75,3 +76,4 @@ def remove_commits(db: sqlite3.Connection, commits: Sequence[CommitEntries]) -> 
         )
     db.execute("DELETE FROM pieces WHERE id <= ?", last_piece)
     db.execute("DELETE FROM commits WHERE seq < ?", (last_commit,))
+    whole_commits.delete_up_to(db, last_commit)
