@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from smile.errors import error
 
 _PREFIX: Final = "smile-"
 _LOCK: Final = "in-use"
+_REMOVAL_S_MAX: Final = 2.0
 
 
 @contextmanager
@@ -24,20 +26,31 @@ def temporary_folder() -> Iterator[Path]:
     _remove_abandoned()
     old_tempdir = tempfile.tempdir
     try:
-        temporary = tempfile.TemporaryDirectory(prefix=_PREFIX)
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     except OSError as problem:
         hint = "Set TMPDIR to a writable folder."
         raise error("E063", f"cannot create a temporary folder: {problem}", hint=hint) from None
-    with temporary as name:
-        folder = Path(name)
+    try:
         with (folder / f"{_LOCK}.new").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (folder / f"{_LOCK}.new").rename(folder / _LOCK)  # so it is locked as soon as others see it
-            tempfile.tempdir = name
+            tempfile.tempdir = str(folder)
             try:
                 yield folder
             finally:
                 tempfile.tempdir = old_tempdir
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Other processes that are ending, such as Spark's workers, may still write there: what they prevent is tried again
+    for a short time, and is no error of this process."""
+    deadline = time.monotonic() + _REMOVAL_S_MAX
+    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_abandoned() -> None:

@@ -282,7 +282,7 @@ def test_a_reader_that_goes_away_is_no_error(floor: str) -> None:
 
 
 def test_an_internal_error_is_said_to_be_ours(floor: str) -> None:
-    broken = "import smile.cli.main as m; m.compile_program = lambda *_: 1 / 0; import sys; sys.argv = ['smile', 'check', sys.argv[1]]; m.main()"
+    broken = "import smile.cli.main as m; import smile.program as p; p.compile_program = lambda *_, **__: 1 / 0; import sys; sys.argv = ['smile', 'check', sys.argv[1]]; m.main()"
     result = subprocess.run(
         [sys.executable, "-c", broken, floor], capture_output=True, text=True, timeout=WAIT_S, env=clean_environment()
     )

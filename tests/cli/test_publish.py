@@ -114,6 +114,8 @@ def test_what_is_wrong_with_all_of_it(fake: Fake, tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr) == (1, f"smile: {tmp_path}/none cannot be read: No such file or directory\n")
     assert invoke_smile("publish", "S", '{"k":"a"}', "--file", "x", "--url", fake.url).exit_code == 2
     assert invoke_smile("publish", "S", '{"k":"a"}', "--url", "nowhere").exit_code == 2
+    table = invoke_smile("publish", "S", "-", stdin="k\na\n", SMILE_URL=fake.url)
+    assert (table.exit_code, "Name the file of a table" in table.stderr) == (1, True), table.stderr
     long = invoke_smile("publish", "S", stdin='{"k":"' + "x" * 2**21, SMILE_URL=fake.url)
     assert (long.exit_code, "line 1 is longer than" in long.stderr) == (1, True)
 

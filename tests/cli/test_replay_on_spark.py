@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-import smile.cli.replay.spark
+import smile.cli.spark_process
 import smile.java
 import smile.state.file
 from smile.cli.main import app
@@ -66,7 +66,7 @@ Replay = Callable[..., Result]
 def replay(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Replay:
     """Runs the command in this process."""
     monkeypatch.setattr(SharedJava, "session_of_tests", spark, raising=False)
-    monkeypatch.setattr(smile.cli.replay.spark, "JavaProcess", SharedJava)
+    monkeypatch.setattr(smile.cli.spark_process, "JavaProcess", SharedJava)
 
     def run(*args: str | Path) -> Result:
         result: Result = CliRunner().invoke(app, ["replay", str(PROGRAM), *map(str, args)])

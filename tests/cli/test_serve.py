@@ -12,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 from websockets.exceptions import InvalidHandshake
 
+from smile.cli.main import app
 from smile.gateway.serve import GatewayServer
 from smile.settings import SETTINGS
 from tests.brokers import Broker, BrokerProcess, InProcessBroker
@@ -73,6 +75,7 @@ def test_it_says_what_it_serves_and_where_and_when_it_is_ready(floor: Path) -> N
         broker.wait_until_ready()
         assert broker.lines[0] == "serving floor.smile: Highest; maintained in this process, data in smile-data"
         assert re.fullmatch(r"listening on http://127\.0\.0\.1:\d+", broker.lines[1])
+        assert broker.lines[2] == f"the console is at {broker.url}/"
         (tick,) = broker.publish("Bids", {"issue": "IBM", "price": 7})
         assert highest(broker, tick) == {"IBM": 7}
         assert broker.stop() == 0
@@ -132,7 +135,8 @@ def test_a_port_in_use(refused: Callable[..., tuple[int, str]]) -> None:
         (["floor.smile", "--config", "smile.toml"], 2, "E100: smile.toml, partition: there is no such setting"),
         (["floor.smile", "--tls-cert", "a", "--tls-key", "b"], 2, "E100: tls_cert and tls_key cannot be used"),
         (["floor.smile", "--data", "floor.smile"], 1, "E105: floor.smile"),
-        (["floor.smile", "--port", "1"], 2, "No such option: --port"),
+        (["floor.smile", "--port", "1"], 2, "write --listen 127.0.0.1:1"),
+        (["floor.smile", "--prot", "1"], 2, "No such option: --prot"),
     ],
 )
 def test_what_cannot_be_served(
@@ -312,3 +316,10 @@ def test_temporary_folders_of_killed_brokers_are_removed(tmp_path: Path) -> None
         assert not left.exists()
         assert broker.stop() == 0
     assert [path.name for path in temporary.iterdir()] == ["smile-notes"]
+
+
+def test_a_port_alone_leads_to_the_setting_listen() -> None:
+    result = CliRunner().invoke(app, ["serve", "--port", "8000"])
+    assert result.exit_code == 2
+    assert "write --listen 127.0.0.1:8000" in result.output
+    assert "--port" not in CliRunner().invoke(app, ["serve", "--help"]).output

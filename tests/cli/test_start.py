@@ -43,9 +43,14 @@ def test_ctrl_c_while_modules_are_imported(module: str) -> None:
 
 
 def test_a_missing_library() -> None:
-    ended = start_with_hook("lark", "raise ModuleNotFoundError(\"No module named 'lark'\", name='lark')")
+    """One that belongs to no extra: the installation is damaged."""
+    ended = start_with_hook(
+        "smile.program", "raise ModuleNotFoundError(\"No module named 'smile.program'\", name='smile.program')"
+    )
     assert ended.returncode == 1
-    assert ended.stderr.startswith("smile: a library is missing: No module named 'lark'\n  hint: Install SMILE again")
+    assert ended.stderr.startswith(
+        "smile: a library cannot be imported: No module named 'smile.program'\n  hint: Install SMILE"
+    )
 
 
 def test_no_java(tmp_path: Path) -> None:

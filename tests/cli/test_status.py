@@ -146,6 +146,44 @@ def test_a_broker_for_people() -> None:
     ]
 
 
+def test_links_and_imports_for_people() -> None:
+    flow = {"bytes_per_s": 1500.0, "rows_per_s": 20.0}
+    link = {
+        "name": "buys",
+        "address": "http://buys:7400",
+        "state": "open",
+        "for_s": 61.2,
+        "delay_ms": 2.25,
+        "sent": flow,
+        "received": flow,
+        "curious": {"Sums": {"missing": "gap", "for_s": 3.4}},
+        "questions_asked": 4,
+        "questions_answered": 1_000,
+    }
+    problem = {"code": "E121", "message": "it does not answer"}
+    absent = {"name": "sells", "address": None, "state": "absent", "for_s": 5.0, "opened": 3, "problem": problem}
+    imported = {
+        "kind": "view",
+        "relation": "Sums",
+        "brokers": ["buys", "relay"],
+        "state": "live",
+        "for_s": 60.0,
+        "links": 2,
+        "horizons": {"Bids": 1_699_999_998 * 1_024_000_000, "Asks": 1_699_999_990 * 1_024_000_000},
+        "gaps": 1,
+        "origins": [],
+        "problem": None,
+    }
+    status = {"at": BROKER["at"], "links": [link, absent], "imports": {"Sums": imported}}
+    assert " ".join(broker_text(status).split()) == (
+        "link buys open for 61 s, called at http://buys:7400, delay 2.2 ms; sends 20 rows/s, 1.5 kB/s; "
+        "receives 20 rows/s, 1.5 kB/s; 4 questions asked, 1,000 answered; curious about Sums for 3 s (gap) "
+        "link sells absent for 5 s, has called, opened 3 times: E121: it does not answer "
+        "import Sums view Sums of buys, relay: live for 60 s, 2 links, known up to 10.0 s ago "
+        "(Bids 2.0 s ago, Asks 10.0 s ago), 1 gap"
+    )
+
+
 def test_a_broker_is_asked() -> None:
     fake = Fake()
     try:

@@ -34,10 +34,10 @@ class Store:
     received: int = 0
 
     def publish(self, producer: str, seq: int, events: list[Json]) -> tuple[list[int], int]:
-        ticks, repeated = [], 0
+        ticks, repeated = list[int](), 0
         for number, event in enumerate(events, seq):
             self.received += 1
-            known = self.producers.get((producer, number))
+            known = self.producers.get((producer, number)) if producer else None
             repeated += known is not None
             if known is None:
                 known = BEGIN + 1024 * len(self.events)
@@ -93,6 +93,8 @@ class Fake:
         self.store = store or Store()
         self.wrong = Misbehaviour()
         self.subscriptions: list[Json] = []
+        self.publications: list[int] = []
+        """The number of events of each publication that was accepted."""
         self.headers: list[Any] = []
         self.port = 0
         self.ssl = ssl
@@ -195,7 +197,8 @@ class Fake:
                     problem = {"code": "E078", "message": f"event {wrong}: S.k: not a string", "hint": "Write text."}
                     await self._send(connection, {"id": id, "error": problem})
                     return
-                ticks, repeated = self.store.publish(message["producer"], message["seq"], events)
+                self.publications.append(len(events))
+                ticks, repeated = self.store.publish(message.get("producer", ""), message.get("seq", 1), events)
                 await self._tell_all()
                 await self._send(connection, {"id": id, "published": [str(t) for t in ticks], "repeated": repeated})
             case {"publish": _, "id": id} if self.wrong.stopping:

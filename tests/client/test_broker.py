@@ -38,6 +38,10 @@ def test_publish_and_subscribe(tmp_path: Path) -> None:
         assert str(totals.to_arrow().schema.field("volume").type) == "decimal128(38, 2)"
         assert str(dear.to_arrow().schema.field("at").type) == "timestamp[us]"
         assert "Totals" in client.program()
+        assert (repr(totals), repr(client)) == ("<Table Totals: 2 rows, 0 final>", f"<Client {broker.url}, connected>")
+        assert "<th>views</th><td>Dear, Totals</td>" in client._repr_html_().replace("Totals, Dear", "Dear, Totals")
+        with client.subscribe("Dear") as subscription:
+            assert repr(subscription) == "<Subscription to Dear>"
         assert set(client.status()["views"]) == {"Totals", "Dear"}
         assert len(client.snapshot("Dear", after=published)) == 2
 

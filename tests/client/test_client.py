@@ -85,6 +85,21 @@ def test_a_refusal_is_raised_and_the_rest_goes_on(client: Client, fake: Fake) ->
     assert fake.store.counts({}) == {"a": 1, "b": 1}
 
 
+def test_what_is_not_guaranteed_is_sent_once(client: Client, fake: Fake) -> None:
+    """The connection is cut after the event is logged and before the answer."""
+    assert client.publish("S", {"k": "a"}, "non-guaranteed").tick == BEGIN
+    fake.wrong.answer = lambda message: None if "published" in message else message
+    with pytest.raises(SmileError) as problem:
+        client.publish("S", {"k": "b"}, reliability="non-guaranteed")
+    assert code_of(problem) == "E103"
+    fake.wrong.answer = lambda message: message
+    client.publish("S", {"k": "c"})
+    assert fake.store.counts({}) == {"a": 1, "b": 1, "c": 1}
+    assert fake.store.received == 3
+    with pytest.raises(SmileError, match="'perhaps' is not a reliability"):
+        client.publish("S", {"k": "d"}, reliability="perhaps")  # type: ignore[arg-type]  # a mistake of a user
+
+
 def test_a_broker_that_stops_is_waited_for(client: Client, fake: Fake) -> None:
     fake.wrong.stopping = True
     future = client.submit("S", {"k": "a"})

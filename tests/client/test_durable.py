@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from smile.client import connect, connect_async
+from smile.client import Client, connect, connect_async
 from smile.errors import SmileError
-from tests.brokers import InProcessBroker, bid
+from tests.brokers import PROGRAM, BrokerProcess, InProcessBroker, bid
 from tests.processes import SMILE, WAIT_S, clean_environment, invoke_smile, wait_until
 
 
@@ -89,6 +89,38 @@ def test_with_asyncio(broker: InProcessBroker) -> None:
             return prices
 
     assert asyncio.run(run()) == [200, 300]
+
+
+@pytest.mark.slow
+def test_after_a_restart_a_named_subscription_skips_what_it_has_handled(tmp_path: Path) -> None:
+    """All rows may come again: `reset` says so, and the keys of rows say which were handled."""
+    (tmp_path / "floor.smile").write_text(PROGRAM)
+    handled: list[int] = []
+
+    def handle(client: Client, count: int) -> bool:
+        """Handles new rows until there are `count`. Returns whether all rows have begun again."""
+        with client.subscribe("Dear", name="pager") as rows:
+            has_reset = False
+            while len(handled) < count:
+                frame = rows.frame(WAIT_S)
+                has_reset |= frame.reset
+                keys = [row.key["bidid"] for row in frame.changes if row.final]
+                handled.extend(key for key in keys if key not in handled)
+                rows.ack()
+            wait_until(lambda: client.subscriptions()[0]["resume"], "nothing is stored")
+        return has_reset
+
+    with (
+        BrokerProcess(tmp_path, options=["--engine", "local"]) as broker,
+        connect(broker.url, timeout=WAIT_S) as client,
+    ):
+        ticks = [*client.publish("Bids", [bid("IBM", 200), bid("IBM", 1), bid("HP", 300)])]
+        assert handle(client, 2)
+        broker.kill()
+        broker.start()
+        ticks += client.publish("Bids", bid("SUN", 400))
+        handle(client, 3)
+    assert handled == [ticks[0], ticks[2], ticks[3]]
 
 
 def test_a_view_with_a_name_continues_where_it_was_acknowledged(broker: InProcessBroker) -> None:

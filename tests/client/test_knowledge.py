@@ -78,11 +78,12 @@ def test_there_and_back(random: Random) -> None:
 @repeatable(500)
 @given(RANDOMS)
 def test_shown_as_the_broker_shows_it(random: Random) -> None:
-    """A current value that what is known does not say comes first, with a mark."""
+    """A current value that what is known does not say comes first, with a mark unless it is a bound."""
     cell = chain(random, INT).before
     known = f"={cell.now}" if cell.is_final and cell.now is not None else "=NULL" if cell.is_final else cell.show()
     implied = cell.is_final or cell.now in (None, *(cell.wire().get(k) for k in ("at_least", "at_most", "latest")))
-    expected = known if implied else f"{cell.now}~" if known == "?" else f"{cell.now}~ {known}"
+    mark = "" if cell.now in cell.wire().get("between", ()) else "~"
+    expected = known if implied else f"{cell.now}~" if known == "?" else f"{cell.now}{mark} {known}"
     assert str(told(cell, INT)) == expected
 
 
@@ -128,7 +129,7 @@ def test_the_signs() -> None:
 def test_a_current_value_that_may_rise_and_fall_is_marked() -> None:
     shown: dict[str, tuple[Any, dict[str, Any]]] = {
         "7~": (7, {"unknown": True}), "≥3": (3, {"at_least": 3}), "5~ ≥3": (5, {"at_least": 3}), "≤7": (7, {"at_most": 7}),
-        "5~ ≤7": (5, {"at_most": 7}), "2~ [2..5]": (2, {"between": [2, 5]}), "80@17": (80, {"latest": 80, "at": 17}),
+        "5~ ≤7": (5, {"at_most": 7}), "2 [2..5]": (2, {"between": [2, 5]}), "5 [2..5]": (5, {"between": [2, 5]}), "3~ [2..5]": (3, {"between": [2, 5]}), "80@17": (80, {"latest": 80, "at": 17}),
         "5~ 80@17": (5, {"latest": 80, "at": 17}), "a~": ("a", {"unknown": True}), "true~": (True, {"unknown": True}),
     }  # fmt: skip
     for text, (value, wire) in shown.items():
@@ -149,6 +150,14 @@ def test_a_rounded_bound_still_holds() -> None:
     assert str(Knowledge.from_json({"at_least": 2 / 3}, 2 / 3)) == "≥0.666666"
     assert str(Knowledge.from_json({"at_most": 1 / 3}, 1 / 3)) == "≤0.333334"
     assert str(Knowledge.from_json({"between": [-2 / 3, 2 / 3]}, 0.5)) == "0.5~ [-0.666667..0.666667]"
+
+
+@pytest.mark.parametrize("text", ["10.1", "0.1", "99.9", "-10.1", "1234.56", "0.00001", "1.1e+20"])
+def test_a_bound_of_few_digits_is_shown_as_it_was_written(text: str) -> None:
+    """Although the number in binary is not exactly that."""
+    bound = float(text)
+    assert str(Knowledge.from_json({"at_least": bound}, bound)) == f"≥{text}"
+    assert str(Knowledge.from_json({"at_most": bound}, bound)) == f"≤{text}"
 
 
 def test_operators_answer_only_for_good() -> None:

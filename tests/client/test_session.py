@@ -203,3 +203,4 @@ def test_after_half_a_snapshot_the_token_before_it_holds() -> None:
     assert [(r.key["k"], r.row["n"]) for r in table] == [("a", 1), ("b", 2)]
     changes = [(c.key["k"], c.deleted) for frame in queue.frames for c in frame.changes]
     assert changes == [("a", False), ("b", False), ("c", False), ("b", False)]
+    assert [frame.reset for frame in queue.frames] == [True, True, False]

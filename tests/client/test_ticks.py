@@ -7,8 +7,9 @@ from hypothesis import given, strategies as st
 
 from smile.client import Knowledge, Rows, Schema, as_datetime, tick_of
 from smile.client.changes import Frame
-from smile.client.ticks import CLOCK_TICK_MIN, TICKS_PER_MICROSECOND, interval_text, tick_text
+from smile.client.ticks import TICKS_PER_MICROSECOND, interval_text, tick_text
 from smile.client.values import ViewColumn
+from smile.horizons import CLOCK_TICK_MIN
 
 NOON = datetime(2024, 5, 31, 12, 0, 0, 500, UTC)
 
@@ -80,7 +81,7 @@ def test_times_in_data_frames() -> None:
     }
     rows = Rows()
     rows.set_schema(schema)
-    rows.deliver_frame(True, Frame([schema.decode_change(message)], {"S": 1}))
+    rows.deliver_frame(Frame([schema.decode_change(message)], {"S": 1}, reset=True))
     expected = {"t": NOON, "seen": None, "n": 5, "rows": [{"u": NOON, "v": 1}], "final": True}
     assert rows.to_arrow(times=True).to_pylist() == [expected]
     assert rows.to_polars(times=True).to_dicts() == [expected]

@@ -22,7 +22,7 @@ ConfigOption = Annotated[
     str | None,
     typer.Option("--config", metavar="FILE", help="The broker's settings file, in TOML [default: SMILE_CONFIG]."),
 ]
-RightArgument = Annotated[Right, typer.Argument(metavar="PUBLISH|SUBSCRIBE|READ|ADMIN", case_sensitive=False)]
+RightArgument = Annotated[Right, typer.Argument(metavar="PUBLISH|SUBSCRIBE|READ|QUERY|ADMIN", case_sensitive=False)]
 OnKeyword = Annotated[str, typer.Argument(metavar="ON")]
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A stream, a view, or '*' for all; for ADMIN it is program.")

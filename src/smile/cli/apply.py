@@ -9,24 +9,21 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import unified_diff
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smile import limits
 from smile.cli.client import CaOption, UrlOption
 from smile.cli.exits import error_exit
+from smile.cli.loading import loading
+from smile.cli.program_client import ProgramClient
 from smile.client.address import BrokerAddress
-from smile.client.connection import response_error, unreachable_error
-from smile.errors import Diagnostic, SmileError, error, render
-from smile.program import CompiledProgram, compile_program, imported_relations, read_source
-from smile.source import Source, Span
+from smile.errors import SmileError, error, render
+from smile.source import Source
 
 if TYPE_CHECKING:
-    import httpx
-
-DIFFERENCE_KEYS = {"added", "changed", "dropped", "unchanged", "streams_added", "streams_dropped"}
-"""What a broker reports: names of views, and of streams."""
+    from smile.program import CompiledProgram
 
 POLL_S = 0.5
 """Interval at which the progress shown in a terminal is updated."""
@@ -48,114 +45,33 @@ def apply(
 
     Example: smile apply programs/tradefloor.smile --dry-run
     """
+    with loading():  # the compiler
+        from smile.program import compile_program, imported_relations, read_program  # noqa: PLC0415
     source = Source(program, "")
     try:
-        source = read_source(program)
+        source = read_program(program)
         # Only the broker knows the types of what it imports.
         compiled = None if imported_relations(source) else compile_program(source)
-        with _RunningBroker(BrokerAddress.resolve(url, ca=ca), source) as broker:
+        with ProgramClient(BrokerAddress.resolve(url, ca=ca)) as broker:
             running_text = broker.fetch_program()
-            difference = broker.fetch_difference()
+            difference = broker.fetch_difference(source)
             streams = [] if compiled is None else [stream.name for stream in compiled.original.streams]
             _print_difference(running_text, source, streams, difference)
             if compiled is not None:
                 _print_warnings(compiled, (*difference["added"], *difference["changed"]))
-            if dry_run or running_text == source.text:
+            is_same = running_text == source.text and not _has_effect(difference)
+            if dry_run or is_same:
                 return
             if not yes and not _confirm():
                 return
             with _show_progress(broker, (*difference["added"], *difference["changed"])):
-                broker.apply_program()
+                broker.apply_program(source)
     except SmileError as problem:
         raise error_exit(problem, source) from None
     except KeyboardInterrupt:
         print("smile: interrupted: the broker finishes what it has begun", file=sys.stderr)
         raise typer.Exit(130) from None
     print("smile: applied", file=sys.stderr)
-
-
-class _RunningBroker:
-    """Requests to a running broker, whose program is to become `source`."""
-
-    def __init__(self, address: BrokerAddress, source: Source) -> None:
-        import httpx  # noqa: PLC0415  # it takes a while to load
-
-        self._address, self._source = address, source
-        # A backfill may take hours. If the broker stops meanwhile, the connection is closed.
-        timeout = httpx.Timeout(limits.client_timeout_s)
-        self._long_timeout = httpx.Timeout(limits.client_timeout_s, read=None)
-        verify = address.tls_context() or True
-        self._http = httpx.Client(verify=verify, trust_env=not address.is_loopback, timeout=timeout)
-
-    def __enter__(self) -> "_RunningBroker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.close()
-
-    def fetch_program(self) -> str:
-        return self._request("GET", "/program").text
-
-    def fetch_difference(self) -> dict[str, list[str]]:
-        difference = self._decode_object(self._put_program("?dry_run=true"))
-        if not difference.keys() >= DIFFERENCE_KEYS:
-            raise self._unexpected_answer()
-        return difference
-
-    def apply_program(self) -> None:
-        self._put_program("", timeout=self._long_timeout)
-
-    def fetch_status(self) -> dict[str, Any]:
-        return self._decode_object(self._request("GET", "/status"))
-
-    def _put_program(self, query: str, **more: Any) -> "httpx.Response":
-        content_type = "text/x-mmpl" if self._source.name.lower().endswith(".mmpl") else "text/plain"
-        headers = {"Content-Type": f"{content_type}; charset=utf-8"}
-        return self._request("PUT", f"/program{query}", content=self._source.text.encode(), headers=headers, **more)
-
-    def _request(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, **more: Any
-    ) -> "httpx.Response":
-        import httpx  # noqa: PLC0415
-
-        all_headers = {**self._address.headers, **(headers or {})}
-        try:
-            response = self._http.request(method, f"{self._address.url}{path}", headers=all_headers, **more)
-        except (httpx.HTTPError, httpx.InvalidURL) as failure:
-            raise unreachable_error(self._address, failure) from None
-        if response.status_code != 200:
-            raise self._decode_errors(response)
-        return response
-
-    def _decode_object(self, answer: "httpx.Response") -> dict[str, Any]:
-        try:
-            decoded = answer.json()
-        except ValueError:
-            decoded = None
-        if not isinstance(decoded, dict):
-            raise self._unexpected_answer()
-        return decoded
-
-    def _unexpected_answer(self) -> SmileError:
-        return error(
-            "E103", f"{self._address.url}: the answer is not that of a broker", hint="Is that the URL of a broker?"
-        )
-
-    def _decode_errors(self, answer: "httpx.Response") -> SmileError:
-        """The errors that the broker reports, with their positions in the program."""
-        try:
-            errors = answer.json()["errors"]
-            return SmileError([self._decode_diagnostic(encoded) for encoded in errors])
-        except (ValueError, KeyError, TypeError):
-            return response_error(self._address, answer.status_code, answer.content)
-
-    def _decode_diagnostic(self, encoded: dict[str, Any]) -> Diagnostic:
-        span = None
-        if "line" in encoded:
-            lines_before = self._source.text.split("\n")[: encoded["line"] - 1]
-            start = sum(len(line) + 1 for line in lines_before) + encoded["col"] - 1
-            span = Span(start, start + encoded.get("length", 1))
-        return Diagnostic(encoded["code"], encoded["message"], span, encoded.get("hint"))
 
 
 def _print_difference(
@@ -171,7 +87,7 @@ def _print_difference(
     def show(line: str) -> None:
         console.print(Text(line, style=styles.get(line[:1], "")))
 
-    if before == new_source.text:
+    if before == new_source.text and not _has_effect(difference):
         show(f"The broker runs this program already: {new_source.name}")
         return
     for line in unified_diff(
@@ -184,6 +100,7 @@ def _print_difference(
         ("+", "stream", added, "added"),
         ("-", "stream", dropped, "dropped; its events stay in the log"),
         (" ", "stream", [name for name in streams if name not in added], "unchanged"),
+        ("~", "import", difference["imports_changed"], "changed at the broker that it comes from: begins anew"),
         ("+", "view", difference["added"], "added"),
         ("~", "view", difference["changed"], "changed: computed anew; its subscriptions end"),
         ("-", "view", difference["dropped"], "dropped; its subscriptions end"),
@@ -193,7 +110,12 @@ def _print_difference(
             show(f"{sign} {noun} {name}: {effect}")
 
 
-def _print_warnings(compiled: CompiledProgram, views: Sequence[str]) -> None:
+def _has_effect(difference: Mapping[str, Sequence[str]]) -> bool:
+    """A program with the same text has an effect if what it imports has changed."""
+    return any(names for kind, names in difference.items() if kind != "unchanged")
+
+
+def _print_warnings(compiled: "CompiledProgram", views: Sequence[str]) -> None:
     """Prints the warnings about these views."""
     spans = [view.span for view in compiled.original.views if view.name in views and view.span is not None]
     warnings = [w for w in compiled.warnings if any(w.span and s.start <= w.span.start < s.end for s in spans)]
@@ -213,7 +135,7 @@ def _confirm() -> bool:
 
 
 @contextmanager
-def _show_progress(broker: _RunningBroker, views: Sequence[str]) -> Iterator[None]:
+def _show_progress(broker: ProgramClient, views: Sequence[str]) -> Iterator[None]:
     """Shows in a terminal how many rows the views under backfill have."""
     if not views or not sys.stderr.isatty():
         yield

@@ -1,20 +1,26 @@
 """The entry point of the command `smile`. Ctrl-C while the modules are imported ends it without a traceback, and a
-missing library is reported in one sentence."""
+missing library is reported in one sentence, with what installs it."""
 
-import signal
 import sys
+
+from smile.cli.loading import loading
+from smile.errors import render
+from smile.extras import missing_library_error
+from smile.source import Source
 
 
 def main() -> None:
-    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        from smile.cli.main import main as run  # noqa: PLC0415
-
-        signal.signal(signal.SIGINT, handler)
+        with loading():
+            from smile.cli.main import main as run  # noqa: PLC0415
         run()
     except ImportError as problem:
-        print(f"smile: a library is missing: {problem}", file=sys.stderr)
-        print("  hint: Install SMILE again with all its dependencies: pip install, or make setup.", file=sys.stderr)
+        missing = missing_library_error(problem) if isinstance(problem, ModuleNotFoundError) else None
+        if missing is not None:
+            print(render(missing.diagnostics, Source("smile", "")), file=sys.stderr)
+        else:
+            print(f"smile: a library cannot be imported: {problem}", file=sys.stderr)
+            print("  hint: Install SMILE again: pip install, or make setup.", file=sys.stderr)
         sys.exit(1)
 
 

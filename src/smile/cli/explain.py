@@ -1,7 +1,7 @@
 """`smile explain`: the steps of compilation as text, JSON and diagrams. Text and JSON have the same content."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from smile.algebra.dependencies import subprogram
@@ -25,8 +25,8 @@ def explain_mmpl(compiled: CompiledProgram, view: str | None, form: str) -> str:
 
 def explain_exports(compiled: CompiledProgram, broker: str, view: str | None) -> str:
     """The recorded types that `--imports` reads: of one relation, or of all."""
-    relations = [view] if view is not None else list(compiled.analysis.relations)
-    return _json_text({broker: describe_exports(compiled.rewritten, relations)})
+    relations = [view] if view is not None else dict.fromkeys((*compiled.analysis.relations, *compiled.tables))
+    return _json_text({broker: describe_exports(compiled.rewritten, relations, compiled.tables)})
 
 
 # ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -43,11 +43,11 @@ def explain_types(compiled: CompiledProgram, view: str | None, form: str) -> str
     if form == "json":
         relations = {
             r.name: _relation_json(r)
-            | {"final_early": _early_finals(r.name, graph), "remembers": _describe_state(r.name, graph, True)}
+            | {"final_early": graph.early_finals(r.name), "remembers": _describe_state(r.name, graph, True)}
             for r in shown
         }
         return _json_text({"relations": relations, "log": {r.stream: str(r) for r in retentions}})
-    parts = [_relation_text(r, _early_finals(r.name, graph), _describe_state(r.name, graph, False)) for r in shown]
+    parts = [relation_text(graph, r.name) for r in shown]
     logs = _format_table([("  " + r.stream, str(r)) for r in retentions])
     return "\n\n".join([*parts, "LOG RETENTION\n" + logs, *_symbol_section(shown)])
 
@@ -57,7 +57,9 @@ def _relation_names(graph: KnowledgeGraph, view: str | None) -> list[str]:
     return [n for n in names if graph.relations[n].is_named]
 
 
-def _relation_text(relation: RelationObject, early_finals: list[str], state_texts: list[Any]) -> str:
+def relation_text(graph: KnowledgeGraph, name: str, columns: Container[str] | None = None) -> str:
+    """The types of a relation: of these columns, or of all."""
+    relation = graph.relations[name]
     type_ = relation.type
     heading = type_.heading
     key = ", ".join(heading.key) or "none: always one row"
@@ -66,11 +68,13 @@ def _relation_text(relation: RelationObject, early_finals: list[str], state_text
     notes += ["subscribed"] if relation.subscribed else []
     title = f"{relation.kind.upper()} {relation.name}  key {key}" + (f"  ({', '.join(notes)})" if notes else "")
     rows = [("  column", "type", "domain", "range", "steps", "direction")]
-    for name, column in type_.columns.items():
-        hidden = " (hidden)" if name in heading.hidden else ""
+    for column_name, column in type_.columns.items():
+        if columns is not None and column_name not in columns:
+            continue
+        hidden = " (hidden)" if column_name in heading.hidden else ""
         rows.append(
             (
-                f"  {name}{hidden}",
+                f"  {column_name}{hidden}",
                 str(column.data),
                 domain_text(column, type_),
                 str(column.range) if column.range is not None else "",
@@ -84,8 +88,8 @@ def _relation_text(relation: RelationObject, early_finals: list[str], state_text
     ]
     seals = (f"{s} at {seal}" if not seal.is_never else f"{s} never" for s, seal in type_.seals.items())
     facts += [("  sealed", ", ".join(seals))]
-    facts += [("  final", text) for text in early_finals]
-    facts += [("  state", text) for text in state_texts]
+    facts += [("  final", text) for text in graph.early_finals(name)]
+    facts += [("  state", text) for text in _describe_state(name, graph, False)]
     return "\n".join([title, _format_table(rows), _format_table(facts)])
 
 
@@ -97,15 +101,9 @@ def mask_text(mask: MaskType) -> str:
     return f"mask: begins f, {mask.direction.value}, {limit}, final {finals}"
 
 
-def _early_finals(name: str, graph: KnowledgeGraph) -> list[str]:
-    """Columns of this relation that are final before their row is sealed."""
-    return [text for t in graph.transforms if graph.relations[t.output].view == name for text in t.early_finals]
-
-
 def _describe_state(name: str, graph: KnowledgeGraph, as_json: bool) -> list[Any]:
     """The state of the transforms that compute this relation, nearest to the streams first."""
-    transforms = [t for t in graph.transforms if graph.relations[t.output].view == name]
-    states = [s for t in transforms for s in t.state]
+    states = graph.remembered_state(name)
     if as_json:
         return [
             {"what": s.description, "until": s.until, "endless": s.unbounded and s.unbounded.reason} for s in states

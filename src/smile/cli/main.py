@@ -14,32 +14,41 @@ from smile import __version__
 from smile.cli import (
     access,
     apply,
+    dead_letters,
     demo,
+    fmt,
+    init,
+    lsp,
     options,
     origins,
+    postgres,
+    postgres_serve,
+    prepare,
     publish,
     resume,
+    routing,
     serve,
+    sql,
     status,
     subscribe,
     subscriptions,
+    test,
 )
-from smile.cli.exits import discard_stdout
-from smile.cli.explain import explain_exports, explain_graph, explain_mmpl, explain_stages, explain_types
+from smile.cli.exits import discard_stdout, error_exit
+from smile.cli.loading import loading
 from smile.cli.replay.request import ReplayRequest, SparkOptions
 from smile.errors import SmileError, render
-from smile.log.recorded_events import EventError
-from smile.program import CompiledProgram, compile_program, read_recorded_types, read_source
 from smile.source import Source
 
 if TYPE_CHECKING:
     from smile.cli.replay.output import ReplayMetrics
+    from smile.program import CompiledProgram
 
 app = typer.Typer(
     name="smile",
     help="SMILE: publish events to streams, subscribe to views that are never false.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -58,6 +67,7 @@ class ExplainStep(StrEnum):
     graph = "graph"
     stages = "stages"
     exports = "exports"
+    plan = "plan"
 
 
 def _print_version(wanted: bool) -> None:
@@ -112,13 +122,28 @@ def explain(
             "--as",
             help="mmpl: the program in relational algebra, as it will run. types: key, domain, range, steps and seal "
             "of every column. graph: relation and transform objects. stages: how the pipeline runs them. exports: what "
-            "other brokers need to import its relations.",
+            "other brokers need to import its relations. plan: from which publishers its queries over global streams "
+            "are answered.",
         ),
     ] = ExplainStep.types,
     imports: options.ImportsOption = None,
     broker: Annotated[
         str | None, typer.Option("--broker", metavar="NAME", help="For --as exports: what importers call this broker.")
     ] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option("--network", metavar="FILE", help="For --as plan: the program of another broker. Repeatable."),
+    ] = None,
+    finality: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--finality",
+            metavar="VIEW KEY",
+            help="Why a row is not final after the recorded --events. KEY is a JSON object, or the value of the only "
+            "column of the key.",
+        ),
+    ] = None,
+    events: Annotated[str | None, typer.Option("--events", metavar="FILE", help="For --finality.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     dot: Annotated[bool, typer.Option("--dot", help="Print the graph for Graphviz.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph for Mermaid.")] = False,
@@ -127,24 +152,47 @@ def explain(
 
     Example: smile explain programs/tradefloor.smile --as stages
     """
-    if (dot or mermaid) and step is not ExplainStep.graph:
-        raise typer.BadParameter("--dot and --mermaid are for --as graph")
+    if (dot or mermaid) and step not in (ExplainStep.graph, ExplainStep.plan):
+        raise typer.BadParameter("--dot and --mermaid are for --as graph and --as plan")
+    if network and step is not ExplainStep.plan:
+        raise typer.BadParameter("--network is for --as plan")
     if json + dot + mermaid > 1:
         raise typer.BadParameter("choose one of --json, --dot and --mermaid")
     if (broker is not None) != (step is ExplainStep.exports):
         raise typer.BadParameter("--as exports and --broker belong together")
+    if (finality is None) != (events is None):
+        raise typer.BadParameter("--finality and --events belong together")
+    form = "json" if json else "dot" if dot else "mermaid" if mermaid else "text"
+    with loading():  # the compiler
+        from smile.cli import explain as explanations  # noqa: PLC0415
+        from smile.cli.plan_explanation import explain_plans  # noqa: PLC0415
+    if step is ExplainStep.plan:
+        programs = {Path(path).stem: _compile(path, imports, is_networked=True) for path in [program, *(network or ())]}
+        try:
+            _print_output(explain_plans(programs, form))
+        except SmileError as problem:
+            raise error_exit(problem) from None
+        return
     compiled = _compile(program, imports)
+    if finality is not None and events is not None:
+        with loading():
+            from smile.cli.finality import explain_finality  # noqa: PLC0415  # Arrow takes a while to import
+        try:
+            name, key = _find_view(finality[0], compiled), finality[1]
+            _print_output(explain_finality(compiled, name, key, events, "json" if json else "text"))
+        except SmileError as problem:
+            raise error_exit(problem) from None
+        return
     if view is not None:
         view = _find_view(view, compiled)
     if broker is not None:
-        _print_output(explain_exports(compiled, broker, view))
+        _print_output(explanations.explain_exports(compiled, broker, view))
         return
-    form = "json" if json else "dot" if dot else "mermaid" if mermaid else "text"
     explainers = {
-        ExplainStep.mmpl: explain_mmpl,
-        ExplainStep.types: explain_types,
-        ExplainStep.graph: explain_graph,
-        ExplainStep.stages: explain_stages,
+        ExplainStep.mmpl: explanations.explain_mmpl,
+        ExplainStep.types: explanations.explain_types,
+        ExplainStep.graph: explanations.explain_graph,
+        ExplainStep.stages: explanations.explain_stages,
     }
     _print_output(explainers[step](compiled, view, form))
 
@@ -204,11 +252,11 @@ def replay(
     print(_run_replay(compiled, request).text(), file=sys.stderr)
 
 
-def _run_replay(compiled: CompiledProgram, request: ReplayRequest) -> "ReplayMetrics":
+def _run_replay(compiled: "CompiledProgram", request: ReplayRequest) -> "ReplayMetrics":
     """Runs a replay. An error is printed and ends the command."""
-    # Importing Arrow takes a second, which `check` and `explain` need not wait for.
-    from smile.cli.replay.replay import replay as run_replay  # noqa: PLC0415
-
+    with loading():  # Arrow takes a second, which `check` and `explain` need not wait for
+        from smile.cli.replay.replay import replay as run_replay  # noqa: PLC0415
+        from smile.log.recorded_events import EventError  # noqa: PLC0415
     try:
         return run_replay(compiled, request)
     except EventError as problem:
@@ -232,12 +280,11 @@ def _run_replay(compiled: CompiledProgram, request: ReplayRequest) -> "ReplayMet
         raise typer.Exit(1) from None
 
 
-def _count_stages(compiled: CompiledProgram) -> int:
+def _count_stages(compiled: "CompiledProgram") -> int:
     """The number of stages. An error is printed and ends the command."""
-    # They import Arrow, which takes half a second. A program with errors need not wait for it.
-    from smile.engine.plan import partitioned_stages  # noqa: PLC0415
-    from smile.kernels.compile import compile_graph  # noqa: PLC0415
-
+    with loading():  # Arrow takes half a second, which a program with errors need not wait for
+        from smile.engine.plan import partitioned_stages  # noqa: PLC0415
+        from smile.kernels.compile import compile_graph  # noqa: PLC0415
     try:
         return len(partitioned_stages(compiled.graph, compile_graph(compiled.graph, compiled.rewritten.log_streams)))
     except SmileError as problem:
@@ -245,18 +292,20 @@ def _count_stages(compiled: CompiledProgram) -> int:
         raise typer.Exit(1) from None
 
 
-def _compile(path: str, imports: Sequence[str] | None) -> CompiledProgram:
+def _compile(path: str, imports: Sequence[str] | None, is_networked: bool = False) -> "CompiledProgram":
     """Compiles a program, with the recorded types in these files. Its errors are printed and end the command."""
+    with loading():
+        from smile.program import compile_program, read_program, read_recorded_types  # noqa: PLC0415
     source = Source(path, "")
     try:
-        source = read_source(path)
-        return compile_program(source, read_recorded_types(imports or ()))
+        source = read_program(path)
+        return compile_program(source, read_recorded_types(imports or ()), is_networked=is_networked)
     except SmileError as problem:
         print(render(problem.diagnostics, source), file=sys.stderr)
         raise typer.Exit(1) from None
 
 
-def _find_view(view: str, compiled: CompiledProgram) -> str:
+def _find_view(view: str, compiled: "CompiledProgram") -> str:
     names = [n for n, r in compiled.graph.relations.items() if r.is_named]
     matches = [n for n in names if n == view] or [n for n in names if n.casefold() == view.casefold()]
     if not matches:
@@ -285,11 +334,21 @@ serve.register(app)
 apply.register(app)
 resume.register(app)
 origins.register(app)
+postgres_serve.register(postgres.commands)
+prepare.register(app)
+routing.register(app)
 publish.register(app)
 subscribe.register(app)
 subscriptions.register(app)
+dead_letters.register(app)
 status.register(app)
 demo.register(app)
+fmt.register(app)
+init.register(app)
+lsp.register(app)
+postgres.register(app)
+sql.register(app)
+test.register(app)
 
 
 def main() -> None:

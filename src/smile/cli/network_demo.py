@@ -4,22 +4,24 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
+from smile.cli.demo_console import show_consoles
+from smile.cli.live_demo import connected_clients, pressed_keys
 from smile.cli.network_display import LATE_S, LinkView, NetworkDisplay, broker_horizons, views_behind_s
 from smile.cli.view_display import ViewDisplay, age_text
-from smile.client import AsyncClient, AsyncTable, connect_async
-from smile.client.ticks import CLOCK_TICK_MIN, TICKS_PER_SECOND
+from smile.client import AsyncClient, AsyncTable
+from smile.client.ticks import TICKS_PER_SECOND
 from smile.demo.broker_network import TRADE_FLOOR, NetworkLink, RunningNetwork
+from smile.demo.tours import NETWORK, NETWORK_CUT, NETWORK_HEALED, TourFile
 from smile.demo.trade_floor import Bidders, FloorClients, FloorMetrics, FloorSettings, Matcher
 from smile.errors import error
+from smile.horizons import CLOCK_TICK_MIN
 
 RATE_DEFAULT = 200.0
 """Bids a second: a light load for a machine that runs four brokers."""
@@ -40,16 +42,19 @@ CUT_AFTER_S = 10.0
 Json = dict[str, Any]
 
 
-def run_network_demo(seconds: float | None, engine: str, rate: float | None) -> None:
+def run_network_demo(seconds: float | None, engine: str, rate: float | None, opens_browser: bool) -> None:
     settings = FloorSettings(issues=20, prices=10, open_max=OPEN_MAX, rate=rate or RATE_DEFAULT)
     with tempfile.TemporaryDirectory(prefix="smile-demo-") as folder:
         wait = "Spark takes some ten to thirty seconds, and more with four brokers." if engine == "spark" else ""
         print(f"starting four brokers… {wait}".rstrip(), flush=True)
-        with RunningNetwork(TRADE_FLOOR, Path(folder), ["--engine", engine]) as network:
+        tour = TourFile(Path(folder) / "tour.json", NETWORK.to_json())
+        tour.lead(0)
+        plan = replace(TRADE_FLOOR, options={"floor": ("--tour", str(tour.path))})
+        with RunningNetwork(plan, Path(folder), ["--engine", engine]) as network:
             network.wait_until_ready()
-            urls = ", ".join(f"{name} at {url}" for name, url in network.urls().items())
-            print(f"{urls}; try: smile status --url {network.urls()['floor']}", flush=True)
-            demo = NetworkDemo(network, settings, seconds)
+            print(f"try: smile status --url {network.urls()['floor']}")
+            show_consoles(network.urls(), "floor", opens_browser)
+            demo = NetworkDemo(network, settings, seconds, tour)
             try:
                 asyncio.run(demo.run())
             except KeyboardInterrupt:
@@ -96,13 +101,14 @@ class NetworkDemo:
     network: RunningNetwork
     settings: FloorSettings
     seconds: float | None
+    tour: TourFile
     metrics: FloorMetrics = field(default_factory=FloorMetrics)
     statuses: dict[str, Json] = field(default_factory=dict)
     cuts: list[LinkCut] = field(default_factory=list)
     _has_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        async with _connected(self.network) as clients:
+        async with connected_clients(self.network.urls()) as clients:
             floor_clients = FloorClients(**clients)
             issues = [self.settings.issue_name(number) for number in range(self.settings.issues)]
             table = await clients["floor"].table("Matchable")
@@ -142,9 +148,11 @@ class NetworkDemo:
         if cut is None:
             self.network.proxies[link].cut()
             self.cuts.append(LinkCut(link, time.time()))
+            self.tour.lead(NETWORK_CUT)
         else:
             self.network.proxies[link].heal()
             cut.healed_at = time.time()
+            self.tour.lead(NETWORK_HEALED)
 
     def press(self, key: str) -> None:
         links = self.network.plan.links
@@ -193,7 +201,7 @@ class NetworkDemo:
         rows = ViewDisplay(table, lambda: table.error is None, time.time)
         table.changed(rows.record_changes)
         display = NetworkDisplay(STREAMS, rows)
-        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live, _keys(self.press):
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live, pressed_keys(self.press):
             while True:
                 now = time.time()
                 cuts = [(link, self.cut_of(link)) for link in self.network.plan.links]
@@ -249,33 +257,3 @@ class NetworkDemo:
 
 def link_name(link: NetworkLink) -> str:
     return f"{link.caller} ← {link.called}"
-
-
-@asynccontextmanager
-async def _connected(network: RunningNetwork) -> AsyncIterator[dict[str, AsyncClient]]:
-    clients = {name: await connect_async(url) for name, url in network.urls().items()}
-    try:
-        yield clients
-    finally:
-        for client in clients.values():
-            await client.close()
-
-
-@contextmanager
-def _keys(press: Any) -> Iterator[None]:
-    """Calls `press` with each key, without waiting for the end of a line."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    import termios  # noqa: PLC0415  # only with a terminal
-    import tty  # noqa: PLC0415
-
-    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
-    before = termios.tcgetattr(file)
-    tty.setcbreak(file)
-    loop.add_reader(file, lambda: [press(key) for key in sys.stdin.read(1)])
-    try:
-        yield
-    finally:
-        loop.remove_reader(file)
-        termios.tcsetattr(file, termios.TCSADRAIN, before)

@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from smile.cli.view_display import ViewDisplay, age_text
-from smile.client.ticks import CLOCK_TICK_MIN, TICKS_PER_SECOND
+from smile.client.ticks import TICKS_PER_SECOND
 from smile.demo.broker_network import NetworkLink
+from smile.horizons import CLOCK_TICK_MIN
 
 Json = dict[str, Any]
 
@@ -92,7 +93,7 @@ class NetworkDisplay:
         )
 
     def _brokers(self, statuses: Mapping[str, Json]) -> Table:
-        table = _new_table("broker", "shows", "rows")
+        table = new_table("broker", "shows", "rows")
         table.columns[2].justify = "right"
         for stream in self._streams:
             table.add_column(f"{stream} behind", justify="right", no_wrap=True)
@@ -105,12 +106,12 @@ class NetworkDisplay:
 
     def _links(self, statuses: Mapping[str, Json], links: Sequence[LinkView], width: int) -> Table:
         is_wide = width >= WIDE
-        table = _new_table("key", "link", "carries", "state")
+        table = new_table("key", "link", "carries", "state")
         for title in ("rows/s", "kB/s", *(("delay", "questions") if is_wide else ()), "behind"):
             table.add_column(title, justify="right", no_wrap=True)
         for number, view in enumerate(links, 1):
             caller, called = view.link.caller, view.link.called
-            at_caller, at_called = _link(statuses[caller], called), _link(statuses[called], caller)
+            at_caller, at_called = find_link(statuses[caller], called), find_link(statuses[called], caller)
             carries = [name for name, i in statuses[caller]["imports"].items() if i["broker"] == called]
             received = at_caller.get("received", {"rows_per_s": 0.0, "bytes_per_s": 0.0})
             behind = import_behind_s(statuses[caller], called)
@@ -132,14 +133,14 @@ class NetworkDisplay:
         return table
 
 
-def _new_table(*titles: str) -> Table:
+def new_table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, no_wrap=True)
     return table
 
 
-def _link(status: Json, neighbour: str) -> Json:
+def find_link(status: Json, neighbour: str) -> Json:
     links: list[Json] = [link for link in status["links"] if link["neighbour"] == neighbour]
     return next((link for link in links if link["state"] == "open"), links[0] if links else {"state": "absent"})
 

@@ -1,19 +1,22 @@
-"""`smile publish`: every line is published once, or reported as refused, with its number. Without --skip-bad, nothing
-after a refused line is published."""
+"""`smile publish`: every line or row is published once, or reported as refused, with its number. Without --skip-bad,
+nothing after a refused line is published."""
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
+from urllib.parse import quote
 
 import typer
 
 from smile import limits
 from smile.cli.client import CaOption, UrlOption, open_client
+from smile.cli.event_files import Blocks, InputLine, column_kinds, is_table, read_lines, read_table
 from smile.errors import SmileError, error
 
 if TYPE_CHECKING:
@@ -21,36 +24,12 @@ if TYPE_CHECKING:
 
     from smile.client import Client
 
-BLOCK_BYTES = 2**17
-"""Bytes of a file to publish at once. From a pipe or a terminal it is what is available."""
-
 EVENT_ERROR_CODES = ("E071", "E072", "E073", "E074", "E075", "E077", "E078", "E079", "E080", "E081", "E082")
 """Errors of a single event, not of the publication as a whole."""
 
 
-@dataclass(frozen=True)
-class InputLine:
-    number: int
-    text: bytes
-
-
 class RefusedLineError(Exception):
     """A line was refused, and the remaining lines are not published."""
-
-
-def read_lines(file: BufferedReader) -> Iterator[tuple[list[InputLine], int]]:
-    """Lines as they become available, and the number of bytes read so far. Blank lines are skipped."""
-    remainder, number, size = b"", 0, 0
-    while block := file.read1(BLOCK_BYTES):
-        size += len(block)
-        *complete, remainder = (remainder + block).split(b"\n")
-        yield [InputLine(number + i, text) for i, text in enumerate(complete, 1) if text.strip()], size
-        number += len(complete)
-        if len(remainder) > limits.event_line_bytes_max:
-            # It cannot be an event, and reading it to its end could exhaust the memory.
-            raise error("E071", f"line {number + 1} is longer than {limits.event_line_bytes_max:,} bytes")
-    if remainder.strip():
-        yield [InputLine(number + 1, remainder)], size
 
 
 @dataclass
@@ -62,6 +41,8 @@ class LinePublisher:
     source_name: str
     event_count: int = 0
     refused_count: int = 0
+    absent: Counter[str] = field(default_factory=Counter)
+    """How many events lack a column, and have NULL there."""
     started: float = field(default_factory=time.perf_counter)
 
     def publish(self, lines: Sequence[InputLine]) -> None:
@@ -81,6 +62,7 @@ class LinePublisher:
             self.publish(lines[middle:])
             return
         self.event_count += len(published)
+        self.absent.update(published.absent)
         if self.print_ticks:
             print("\n".join(map(str, published)), flush=True)
 
@@ -89,8 +71,11 @@ class LinePublisher:
         print(f"{self.source_name}:{line.number}: error {diagnostic.code}: {diagnostic.message}", file=sys.stderr)
         excerpt = line.text.decode(errors="replace").strip()
         print(f"  {excerpt[: limits.excerpt_chars_max]}", file=sys.stderr)
-        if diagnostic.hint:
-            print(f"  hint: {diagnostic.hint}", file=sys.stderr)
+        hint = diagnostic.hint
+        if diagnostic.code == "E073" and self.source_name == "standard input" and line.text.lstrip()[:1] not in b"{[":
+            hint = "Standard input has an event on each line, in JSON. Name the file of a table, such as rows.csv."
+        if hint:
+            print(f"  hint: {hint}", file=sys.stderr)
         self.refused_count += 1
         if not self.skip_bad:
             raise RefusedLineError
@@ -99,12 +84,17 @@ class LinePublisher:
         seconds = time.perf_counter() - self.started
         rate = self.event_count / seconds if seconds else 0
         published_text = f"{_count_text(self.event_count, 'event')} published in {seconds:.2f} s ({rate:,.0f} events/s)"
-        if not self.refused_count:
-            return published_text
-        return f"{published_text}; {_count_text(self.refused_count, 'line')} refused"
+        if self.refused_count:
+            published_text += f"; {_count_text(self.refused_count, 'line')} refused"
+        absent = (
+            f"\nwarning: {_count_text(n, 'event')} had no {c}, which is NULL there" for c, n in self.absent.items()
+        )
+        return published_text + "".join(absent)
 
 
 def _decode_line(line: InputLine) -> str:
+    if line.problem is not None:
+        raise line.problem
     try:
         return line.text.decode()
     except UnicodeDecodeError:
@@ -117,7 +107,10 @@ def _count_text(number: int, noun: str) -> str:
 
 EventsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[EVENT]…", help="Events, each a JSON object [default: lines of standard input]."),
+    typer.Argument(
+        metavar="[EVENT]…|[FILE]",
+        help="Events, each a JSON object; or a file, as for --file [default: lines of standard input].",
+    ),
 ]
 
 
@@ -125,22 +118,35 @@ def publish(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream to publish to.")],
     events: EventsArgument = None,
     file: Annotated[
-        str | None, typer.Option("--file", metavar="FILE", help="Events, a JSON object a line; - for standard input.")
+        str | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="A table if its name ends in .csv, .parquet, .arrow or .feather; otherwise a JSON object a line. - is "
+            "standard input.",
+        ),
     ] = None,
     ticks: Annotated[bool, typer.Option("--ticks", help="Print the tick of each event, one a line.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Continue after a refused line.")] = False,
     url: UrlOption = None,
     ca: CaOption = None,
 ) -> None:
-    """Publish events to a stream: JSON objects, from the command line, a file or standard input.
+    """Publish events to a stream: JSON objects, from the command line, a file or standard input; or a table's rows.
 
-    Every event is published once, even if the connection is lost meanwhile. A refused line is reported with its number,
-    and ends the command; with --skip-bad the others are published. If the broker requires a token, set SMILE_TOKEN.
+    Every event is published once, even if the connection is lost meanwhile. A refused line or row is reported with its
+    number, and ends the command; with --skip-bad the others are published. The columns of a table have the names of the
+    stream's; an empty field of CSV is NULL. If the broker requires a token, set SMILE_TOKEN.
 
-    Example: smile publish BuyBids '{"issue":"IBM","price":10000,"#bid":300}'
+    Examples:
+
+    smile publish BuyBids '{"issue":"IBM","price":10000,"#bid":300}'
+
+    smile publish BuyBids bids.csv
     """
+    if events is not None and file is None and len(events) == 1 and not events[0].lstrip().startswith(("{", "[")):
+        file, events = events[0], None
     if events and file is not None:
-        raise typer.BadParameter("give events or --file, not both")
+        raise typer.BadParameter("give events or a file, not both")
     with _open_source(file) as (source, total), open_client(url, ca) as client:
         source_name = "argument" if events else "standard input" if file in (None, "-") else str(file)
         publisher = LinePublisher(client, stream, ticks, skip_bad, source_name)
@@ -149,8 +155,11 @@ def publish(
                 publisher.publish(
                     [InputLine(i, text.encode(errors="surrogateescape")) for i, text in enumerate(events, 1)]
                 )
+            elif file is not None and is_table(file):
+                blocks, total = read_table(source, file, _read_column_kinds(stream, url, ca))
+                _publish_blocks(publisher, blocks, total)
             else:
-                _publish_source(publisher, source, total)
+                _publish_blocks(publisher, read_lines(source), total)
             exit_code = 0
         except RefusedLineError:
             exit_code = 1
@@ -165,12 +174,24 @@ def publish(
         raise typer.Exit(exit_code)
 
 
-def _publish_source(publisher: LinePublisher, source: BufferedReader, total: int | None) -> None:
+def _read_column_kinds(stream: str, url: str | None, ca: str | None) -> dict[str, str]:
+    """The types of the stream's columns, which the broker knows."""
+    import asyncio  # noqa: PLC0415  # slow to import, as the following
+    import json  # noqa: PLC0415
+
+    from smile.client.address import BrokerAddress  # noqa: PLC0415
+    from smile.client.connection import http_request  # noqa: PLC0415
+
+    path = f"/streams/{quote(stream, safe='')}?newest=0"
+    return column_kinds(json.loads(asyncio.run(http_request(BrokerAddress.resolve(url, ca=ca), "GET", path))))
+
+
+def _publish_blocks(publisher: LinePublisher, blocks: Blocks, total: int | None) -> None:
     with _progress_bar(total is not None and not publisher.print_ticks) as progress:
         task = progress.add_task("0 events", total=total)
-        for lines, bytes_read in read_lines(source):
+        for lines, completed in blocks:
             publisher.publish(lines)
-            progress.update(task, completed=bytes_read, description=_count_text(publisher.event_count, "event"))
+            progress.update(task, completed=completed, description=_count_text(publisher.event_count, "event"))
 
 
 @contextmanager

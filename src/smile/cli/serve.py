@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread, Timer
@@ -18,10 +18,11 @@ import typer
 from smile import limits
 from smile.cli.access import ConfigOption
 from smile.cli.exits import discard_stdout, error_exit, load_settings
+from smile.cli.loading import loading
 from smile.errors import SmileError
+from smile.extras import require_extra
 from smile.java import java_home
 from smile.memory import limit_memory
-from smile.program import read_source
 from smile.settings import SETTINGS, Setting, Settings
 from smile.source import Source
 from smile.temporary_folder import temporary_folder
@@ -55,19 +56,35 @@ def serve(program: str | None, config: str | None, **flags: Any) -> None:  # Any
 
     Example: smile serve programs/tradefloor.smile --data /var/lib/smile
     """
+    with loading():  # the compiler
+        from smile.program import read_program  # noqa: PLC0415
     settings = load_settings(config, **flags)
+    serve_source(lambda: read_program(program) if program is not None else None, settings)
+
+
+def serve_source(read: Callable[[], Source | None], settings: Settings) -> None:
+    """Runs a broker with the program that is read, or the one that ran last."""
     source = None
     try:
         settings.require_safe()
-        source = read_source(program) if program is not None else None
-        # Nobody else may read what the broker writes, nor its Java process and workers, which inherit this.
-        os.umask(_PRIVATE_UMASK)
-        with _interrupt_on_sigterm(), temporary_folder():
+        settings.require_files()
+        source = read()
+        with _private_files(), _interrupt_on_sigterm(), temporary_folder():
             _run_broker(source, settings)
     except SmileError as problem:
         raise error_exit(problem, source) from None
     except KeyboardInterrupt:
         print("smile: interrupted: all acknowledged events are in the log", file=sys.stderr)
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Nobody else may read what the broker writes, nor what its Java process and workers write, which inherit this."""
+    previous = os.umask(_PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(previous)
 
 
 def _run_broker(source: Source | None, settings: Settings) -> None:
@@ -82,6 +99,7 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
     from smile.gateway.serve import open_listener, run  # noqa: PLC0415
 
     if settings.engine == "spark":
+        require_extra("spark")
         java_home()  # raises an error if there is none: nothing would ever be ready
     logs.set_up_logging(settings.log_format, settings.log_level)
     data = Path(settings.data)
@@ -90,15 +108,23 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
         listener = stack.enter_context(open_listener(settings))
         access = Access(data / ACCESS_FILE, settings.requires_tokens)
         stack.callback(access.close)
-        broker = Broker.open(data, source, settings, fetch_description=DescriptionClient(settings.brokers).fetch)
+        descriptions = DescriptionClient(settings.brokers, limits.first_answer_s_max)
+        broker = Broker.open(data, source, settings, fetch_description=descriptions.fetch)
+        descriptions.answer_s_max = limits.neighbour_answer_s_max
+        descriptions.find_neighbours = lambda: broker.links.neighbours
         try:
+            if settings.postgres.url:
+                _start_database_service(broker, settings.postgres.url)
+            if settings.sources or settings.sinks:
+                _start_connectors(broker, data)
             compiled = broker.compiled
             for warning in compiled.warnings:
                 line = compiled.source.line_col(warning.span.start)[0] if warning.span else None
                 log_fields = {"code": warning.code, "program": compiled.source.name, "line": line, "hint": warning.hint}
                 logging.getLogger("smile.program").warning(warning.message, extra=log_fields)
-            views = ", ".join(subscribed_views(compiled.original))
-            engine_text = f"on Spark at {settings.master}" if settings.engine == "spark" else "in this process"
+            views = ", ".join(subscribed_views(compiled.original)) or "no views yet"
+            on_spark = f"on Spark at {settings.master} (by a stand-in in this process until Spark has caught up)"
+            engine_text = on_spark if settings.engine == "spark" else "in this process"
             start_fields = {"program": compiled.source.name, "engine": settings.engine, "data": settings.data}
 
             def announce(line: str) -> None:
@@ -108,8 +134,10 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
                         log.warning("which program runs", extra={"what": broker.program_note})
                         _print_line(f"running {broker.program_note}")
                     _print_line(f"serving {compiled.source.name}: {views}; maintained {engine_text}, data in {data}")
+                    if broker.descriptions.is_waiting:
+                        _print_line(broker.descriptions.text)
                 _print_line(line)
-                if line.startswith("listening"):
+                if line.startswith("the console"):
                     Thread(target=_announce_ready, args=(broker,), name="ready", daemon=True).start()
 
             run(broker, settings, access, listener, announce, _limit_time_to_exit)
@@ -119,6 +147,23 @@ def _run_broker(source: Source | None, settings: Settings) -> None:
     if broker.has_unfinished_work:
         log.warning("a batch was not waited for: it is repeated after the next start")
         _exit_now(0)
+
+
+def _start_database_service(broker: "Broker", url: str) -> None:
+    from smile.postgres.service import PostgresService  # noqa: PLC0415  # slow to import
+
+    service = PostgresService(broker, url)
+    broker.attach(service)
+    service.start()
+
+
+def _start_connectors(broker: "Broker", data: Path) -> None:
+    from smile.connectors.service import ConnectorService  # noqa: PLC0415  # slow to import
+
+    service = ConnectorService(broker, data / "connectors.sqlite")
+    broker.attach(service)
+    broker.dead_letters = service
+    service.start()
 
 
 def _limit_time_to_exit() -> None:
@@ -137,9 +182,18 @@ def _exit_now(code: int) -> None:
 
 
 def _announce_ready(broker: "Broker") -> None:
-    """Prints "ready" when the engine has started and views follow. Events are accepted before that."""
-    while (health := broker.health) in ("starting", "failing"):
+    """Prints "ready" when the engine has started, the descriptions of all imports are known and views follow. Events
+    are accepted before that."""
+    from smile.broker.program_difference import subscribed_views  # noqa: PLC0415
+
+    is_waiting = broker.descriptions.is_waiting
+    while (health := broker.health) in ("starting", "failing") or (
+        health != "stopping" and broker.descriptions.is_waiting
+    ):
         time.sleep(READY_POLL_S)
+    if is_waiting and health != "stopping":
+        views = ", ".join(subscribed_views(broker.compiled.original))
+        _print_line(f"all descriptions are known; serving {broker.compiled.source.name}: {views}")
     if health != "stopping":
         _print_line("ready")
 
@@ -179,13 +233,25 @@ def _default_text(setting: Setting) -> str:
     return str(setting.default)
 
 
+def _refuse_port(value: str | None) -> None:
+    if value is not None:
+        raise typer.BadParameter(f"the address and the port are one setting: write --listen 127.0.0.1:{value}")
+
+
+_PortOption = Annotated[str | None, typer.Option("--port", hidden=True, expose_value=False, callback=_refuse_port)]
+"""What others call it: the most similar flag would be --hosts."""
+
+
+def add_flags(command: Callable[..., None], argument: inspect.Parameter) -> None:
+    """Gives a command its argument, --config, and a flag for each setting."""
+    config = inspect.Parameter("config", argument.kind, default=None, annotation=ConfigOption)
+    flags = [_flag_parameter(setting) for setting in SETTINGS.values()]
+    port = inspect.Parameter("port", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_PortOption)
+    # Typer derives the options of a command from the signature of its function.
+    command.__signature__ = inspect.Signature([argument, config, *flags, port])  # type: ignore[attr-defined]
+
+
 def register(app: typer.Typer) -> None:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    leading = [
-        inspect.Parameter("program", kind, default=None, annotation=OptionalProgramArgument),
-        inspect.Parameter("config", kind, default=None, annotation=ConfigOption),
-    ]
-    flags = [_flag_parameter(setting) for setting in SETTINGS.values()]
-    # Typer derives the options of a command from the signature of its function.
-    serve.__signature__ = inspect.Signature([*leading, *flags])  # type: ignore[attr-defined]
+    add_flags(serve, inspect.Parameter("program", kind, default=None, annotation=OptionalProgramArgument))
     app.command()(serve)

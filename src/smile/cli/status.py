@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smile.cli.client import CaOption, UrlOption, report_errors
+from smile.cli.routing import advertisement_text, subscription_text
 from smile.client.value_text import float_text
 
 if TYPE_CHECKING:
@@ -96,10 +97,19 @@ def broker_text(status: Json) -> str:
         progress += ", paused" if view_status.get("paused") else ""
         rows, changed, subscribers = (view_status[name] for name in ("rows", "changed", "subscribers"))
         table.add_row(f"view {view}", f"{rows:,} rows, {changed:,} changed, {subscribers:,} subscribers{progress}")
+    for entry in status.get("waiting", []):
+        what = f"for the description of {entry['of']}" if entry["brokers"] else f"{entry['of']} does not run"
+        table.add_row("waiting", f"{what}{_problem_text({'problem': entry})}")
     for link in status.get("links", []):
         table.add_row(f"link {link['name']}", _link_text(link))
     for name, imported in status.get("imports", {}).items():
         table.add_row(f"import {name}", _import_text(imported, now))
+    for entry in status.get("advertisements", []):
+        table.add_row("advertisement", advertisement_text(entry))
+    for entry in status.get("routed_subscriptions", []):
+        table.add_row("global", subscription_text(entry))
+    for relation, problem in status.get("routing_problems", {}).items():
+        table.add_row(f"routed {relation}", f"{problem['code']}: {problem['message']}")
     for name, hosted in status.get("hosted", {}).items():
         table.add_row(f"host of {name}", _hosted_text(hosted))
     for name, subscription in status.get("subscriptions", {}).items():
@@ -109,6 +119,11 @@ def broker_text(status: Json) -> str:
         table.add_row(
             f"subscription {name}", f"{subscription['delivers']} of {subscription['relation']}, {seen}{count}"
         )
+    for kind, connectors in status.get("connectors", {}).items():
+        for name, connector in connectors.items():
+            table.add_row(f"{kind.removesuffix('s')} {name}", _connector_text(connector))
+    if "postgres" in status:
+        _add_database(table, status["postgres"])
     for key, label in (("publisher", "publisher"), ("keeper", "maintainer")):
         scalars = {name: value for name, value in status.get(key, {}).items() if isinstance(value, int | float | str)}
         if scalars:
@@ -122,6 +137,44 @@ def broker_text(status: Json) -> str:
     return _render_table(table)
 
 
+def _add_database(table: "Table", status: Json) -> None:
+    for name, connection in status["connections"].items():
+        state = f"{connection['state']} for {connection['for_s']:,.0f} s{_problem_text(connection)}"
+        table.add_row(f"database, {name.replace('_', ' ')}", state)
+    capture = status["capture"]
+    held_up = "" if capture["held_up_by"] is None else f", held up: {capture['held_up_by']}"
+    table.add_row(
+        "capture",
+        f"{capture['events']:,} events, {capture['waiting_events']:,} waiting, lag {capture['lag_s']:,.1f} s, oldest "
+        f"transaction {capture['oldest_transaction_s']:,.1f} s, {capture['exceptions']:,} exceptions{held_up}",
+    )
+    for name, problem in status["type_problems"].items():
+        table.add_row(f"event type {name}", problem)
+    for name, subscription in status["database_subscriptions"].items():
+        problem = "" if subscription["problem"] is None else f": {subscription['problem']}"
+        evaluated = f"filter evaluated in the {subscription['evaluated_in']}"
+        text = f"{subscription['stream']}, {subscription['delivered']:,} deliveries of the stream, {evaluated}{problem}"
+        table.add_row(f"database subscription {name}", text)
+    for name, view_table in status["view_tables"].items():
+        problem = "" if view_table["problem"] is None else f": {view_table['problem']}"
+        counts = f"{view_table['rows']:,} changed rows in {view_table['transactions']:,} transactions"
+        table.add_row(f"table {name}", f"view {view_table['view']}, {counts}{problem}")
+
+
+def _connector_text(connector: Json) -> str:
+    if "stream" in connector:
+        text = f"stream {connector['stream']}, {connector['events']:,} events"
+        text += f", {connector['refused']:,} refused" if connector["refused"] else ""
+        ignored = connector["reads"].get("ignored_files", 0)
+        text += f", files of other kinds: {ignored:,}" if ignored else ""
+    else:
+        text = f"view {connector['view']}, {connector['rows']:,} changed rows in {connector['writes']:,} writes"
+    behind = "" if connector["behind_s"] is None else f", up to date {connector['behind_s']:,.1f} s ago"
+    letters = f", {connector['dead_letters']:,} dead letters" if connector["dead_letters"] else ""
+    state = f"{connector['state']} for {connector['for_s']:,.0f} s"
+    return f"{text}: {state}{behind}{letters}{_problem_text(connector)}"
+
+
 def _link_text(link: Json) -> str:
     place = f"called at {link['address']}" if link["address"] else "has called"
     text = f"{link['state']} for {link['for_s']:,.0f} s, {place}"
@@ -133,7 +186,10 @@ def _link_text(link: Json) -> str:
     ]
     delay = "" if link["delay_ms"] is None else f", delay {link['delay_ms']:,.1f} ms"
     questions = f"{link['questions_asked']:,} questions asked, {link['questions_answered']:,} answered"
-    return f"{text}{delay}; {'; '.join(flows)}; {questions}"
+    curious = [
+        f"; curious about {name} for {c['for_s']:,.0f} s ({c['missing']})" for name, c in link["curious"].items()
+    ]
+    return f"{text}{delay}; {'; '.join(flows)}; {questions}{''.join(curious)}"
 
 
 def _import_text(imported: Json, now: float) -> str:
@@ -141,7 +197,10 @@ def _import_text(imported: Json, now: float) -> str:
 
     horizons = {stream: int(tick) for stream, tick in imported["horizons"].items()}
     progress = f", known up to {progress_text(horizons, now)}" if horizons else ""
-    gaps = f", {imported['gaps']:,} gaps" if imported["gaps"] else ""
+    if imported["kind"] == "view" and len(horizons) > 1:
+        each = [f"{stream} {progress_text({stream: tick}, now)}" for stream, tick in horizons.items()]
+        progress += f" ({', '.join(each)})"
+    gaps = f", {imported['gaps']:,} gap{'s' * (imported['gaps'] > 1)}" if imported["gaps"] else ""
     source = f"{imported['kind']} {imported['relation']} of {', '.join(imported['brokers'])}"
     links = "1 link" if imported["links"] == 1 else f"{imported['links']} links"
     state = f"{imported['state']} for {imported['for_s']:,.0f} s"
@@ -150,7 +209,9 @@ def _import_text(imported: Json, now: float) -> str:
 
 def _hosted_text(hosted: Json) -> str:
     own = "no origin" if hosted["origin"] is None else f"origin {hosted['origin']}"
-    return f"{own}, home {hosted['home']}: {hosted['state']}{_held_back_text(hosted)}{_problem_text(hosted)}"
+    text = f"{own}, home {hosted['home']}: {hosted['state']}{_held_back_text(hosted)}{_problem_text(hosted)}"
+    sources = [f"{name} ({source['state']}{_problem_text(source)})" for name, source in hosted["sources"].items()]
+    return f"{text}; other origins from {', '.join(sources)}" if sources else text
 
 
 def _held_back_text(entry: Json) -> str:

@@ -25,6 +25,11 @@ REFRESH_S = 0.1
 """More than ten updates a second are of no use to a person."""
 
 
+class ScopeKind(StrEnum):
+    local = "local"
+    all = "global"
+
+
 class StartKind(StrEnum):
     all = "all"
     kept = "kept"
@@ -52,6 +57,18 @@ def subscribe(
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="TOKEN", help="Continue from this token, from another broker.")
     ] = None,
+    scope: Annotated[
+        ScopeKind,
+        typer.Option("--scope", help="For --name: the events of this broker's program, or those of all brokers."),
+    ] = ScopeKind.local,
+    filter_text: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            metavar="PREDICATE",
+            help="For --name: only events that satisfy this predicate in SmileSQL, which may read tables.",
+        ),
+    ] = None,
     url: UrlOption = None,
     ca: CaOption = None,
 ) -> None:
@@ -63,6 +80,7 @@ def subscribe(
 
     With --name, VIEW may also be a stream. A stream, or a selection of one, is printed event by event, each once, and
     the broker stores what was printed; after a crash, the last lines may come again. `smile subscriptions` lists names.
+    With --scope global, VIEW is a stream, and all brokers that publish one of this name and can be reached are asked.
 
     Example: smile subscribe Matchable "WHERE issue = 'IBM'"
     """
@@ -70,29 +88,40 @@ def subscribe(
         raise typer.BadParameter("choose one of --once and --changes")
     if name is not None and once:
         raise typer.BadParameter("choose one of --once and --name")
-    if name is None and (resume is not None or start is not StartKind.all):
-        raise typer.BadParameter("--start and --resume are for --name")
+    is_for_names = resume is not None or filter_text is not None or start is not StartKind.all
+    if name is None and (is_for_names or scope is not ScopeKind.local):
+        raise typer.BadParameter("--start, --resume, --filter and --scope are for --name")
     condition = _read_condition(where) if where is not None else {}
     with open_client(url, ca) as client:
         if name is not None:
-            _write_durably(client, view, condition, name, start.value, resume)
+            _write_durably(client, view, condition, name, start.value, resume, scope.value, filter_text)
         elif once:
-            _show_once(client, view, condition)
+            show_once(client, view, condition)
         elif changes or not sys.stdout.isatty():
             with client.subscribe(view, condition) as subscription:
-                _write_frames(subscription)
+                write_frames(subscription)
         else:
-            _show_live(client, view, condition)
+            show_live(client, view, condition)
 
 
 def _write_durably(
-    client: "Client", relation: str, condition: dict[str, Any], name: str, start: str, resume: str | None
+    client: "Client",
+    relation: str,
+    condition: dict[str, Any],
+    name: str,
+    start: str,
+    resume: str | None,
+    scope: str,
+    filter_text: str | None,
 ) -> None:
     """Prints events, or changes of rows, and acknowledges what is printed."""
     try:
-        subscription = client.durable(relation, name, condition, start, resume)
+        subscription = client.durable(relation, name, condition, start, resume, scope, filter_text)
     except SmileError as problem:
-        if problem.diagnostics[0].code != NO_EVENTS:
+        if filter_text is not None and problem.diagnostics[0].span is not None:
+            print(render(problem.diagnostics, Source("filter", filter_text)), file=sys.stderr)
+            raise typer.Exit(2) from None
+        if problem.diagnostics[0].code != NO_EVENTS or filter_text is not None:
             raise
         with client.subscribe(relation, condition, name=name) as rows:
             for frame in rows.frames():
@@ -118,7 +147,7 @@ def _read_condition(where: str) -> dict[str, Any]:
         raise typer.Exit(2) from None
 
 
-def _write_frames(subscription: "Subscription") -> None:
+def write_frames(subscription: "Subscription") -> None:
     """Prints frames. Says on standard error when the view is paused or resumed."""
     paused: SmileError | None = None
     while True:
@@ -145,7 +174,7 @@ def _write_messages(messages: list[dict[str, Any]]) -> None:
     sys.stdout.buffer.flush()
 
 
-def _show_once(client: "Client", view: str, condition: dict[str, Any]) -> None:
+def show_once(client: "Client", view: str, condition: dict[str, Any]) -> None:
     rows = client.snapshot(view, condition)
     if not sys.stdout.isatty():
         _write_messages([row.to_json() for row in rows])
@@ -158,7 +187,7 @@ def _show_once(client: "Client", view: str, condition: dict[str, Any]) -> None:
     console.print(ViewDisplay(rows, lambda: True, time.time).render(console.width, None))
 
 
-def _show_live(client: "Client", view: str, condition: dict[str, Any]) -> None:
+def show_live(client: "Client", view: str, condition: dict[str, Any]) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 

@@ -58,6 +58,7 @@ def subscriptions_text(listed: list[Json]) -> str:
 
 def _line(entry: Json) -> str:
     condition = f" with {json.dumps(entry['where'], ensure_ascii=False)}" if entry["where"] else ""
+    condition += f" where {entry['filter']}" if entry.get("filter") else ""
     what = f"{entry['delivers']} of {entry['relation']}{condition}"
     seen = "connected" if entry["connected"] else f"last seen {entry['seen_s']:,.0f} s ago"
     parts = [f"{entry['principal']}/{entry['name']}: {what}, {seen}"]

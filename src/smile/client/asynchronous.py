@@ -1,8 +1,10 @@
 """The client for asyncio. Every call that waits is a coroutine, and everything runs in one event loop."""
 
 import asyncio
+import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
@@ -10,13 +12,18 @@ from smile.client.address import BrokerAddress
 from smile.client.changes import AfterTicks, Change, Frame, Published, ticks_of
 from smile.client.connection import BrokerConnection, http_request
 from smile.client.durable_feed import StreamEvent
+from smile.client.event_batches import Events, count_from_first, divide_into_publications
 from smile.client.feed import CallbackRegistry, FrameQueue, FrameSink, SubscriptionFeed
+from smile.client.row_tables import connection_text
 from smile.client.rows import Rows
-from smile.client.session import Event
+from smile.client.session import Event, Reliability
 from smile.client.subscriptions import DurableSubscriptionBase, SubscriptionBase, TableBase
 from smile.errors import SmileError, error
 
 T = TypeVar("T")
+
+AsyncCallback = Callable[[StreamEvent], Awaitable[object] | object]
+"""Called with each event of a subscription."""
 
 CONNECT_TIMEOUT_S = 5.0
 """How long to wait for a broker that is starting."""
@@ -88,7 +95,33 @@ class AsyncSubscription(SubscriptionBase):
 
 class AsyncDurableSubscription(DurableSubscriptionBase):
     """An endless iterator of events. Every event is delivered until it is acknowledged; on this object each comes once.
-    While four thousand events are not acknowledged, no more come."""
+    While four thousand events are not acknowledged, no more come. With a callback, it is not iterated: a task calls the
+    callback with each event, and acknowledges the event when it is done."""
+
+    _task: "asyncio.Task[None] | None" = None
+
+    def start(self, callback: AsyncCallback) -> None:
+        """Begins to call the callback."""
+        self._task = asyncio.get_running_loop().create_task(self._run(callback))
+
+    async def _run(self, callback: AsyncCallback) -> None:
+        try:
+            while True:
+                await wait_until(self._feed.signal, self._has_event, None, "")
+                done = callback(self._next_event())
+                if inspect.isawaitable(done):
+                    await done
+                self._take_event()
+                self._acknowledge_taken()
+        finally:
+            self._session.unsubscribe(self._feed)
+
+    async def join(self) -> None:
+        """Waits until the subscription ends. Raises what the callback raised, or why the broker ended it."""
+        assert self._task is not None, "it has no callback"
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.result()
 
     def __aiter__(self) -> Self:
         return self
@@ -108,6 +141,8 @@ class AsyncDurableSubscription(DurableSubscriptionBase):
 
     async def close(self) -> None:
         """What was not acknowledged is delivered again to the next subscriber with the name."""
+        if self._task is not None:
+            self._task.cancel()
         self._session.unsubscribe(self._feed)
 
     async def __aenter__(self) -> Self:
@@ -163,6 +198,9 @@ class AsyncClient:
             raise
         return self
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.connection.address.url}, {connection_text(self.connected)}>"
+
     async def close(self) -> None:
         """Closes immediately. Publications that are not acknowledged may or may not have been logged."""
         await self.connection.close()
@@ -173,9 +211,32 @@ class AsyncClient:
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def publish(self, stream: str, events: Event | Sequence[Event]) -> Published:
-        """Publishes all of the events or none, in one message. Returns when they are on the broker's disk. Tasks that
-        publish at the same time do not wait for each other, unless too many publications are unacknowledged."""
+    async def publish(
+        self,
+        stream: str,
+        events: Events,
+        reliability: Reliability = "guaranteed",
+        progress: Callable[[int], None] | None = None,
+    ) -> Published:
+        """Publishes an event, a list of events, an iterator, or a data frame (pandas, Polars, Arrow) with a row for
+        each event. Returns when they are on the broker's disk. A list is published as a whole or not at all; frames and
+        iterators are divided: if an event is refused, the parts before are published, and the error has the number of
+        these events as `published`. Tasks that publish at the same time do not wait for each other, unless too many
+        publications are unacknowledged. What is `guaranteed` is sent again after a lost connection. What is
+        `non-guaranteed` is sent once: if the connection is lost before the answer, or there is none, E103 is raised.
+        `progress` is called with the number of events that are published, after each part."""
+        published = Published.from_ticks(stream, (), 0)
+        try:
+            for part in divide_into_publications(events):
+                published = published.followed_by(await self._publish_part(stream, part, reliability))
+                if progress is not None:
+                    progress(len(published))
+        except SmileError as problem:
+            raise count_from_first(problem, len(published)) from None
+        return published
+
+    async def _publish_part(self, stream: str, events: Sequence[Event], reliability: Reliability) -> Published:
+        """All of the events or none, in one message."""
         session = self.connection.session
         admitted = asyncio.Event()
         if not session.admit(admitted.set):
@@ -184,11 +245,10 @@ class AsyncClient:
             except BaseException:
                 session.cancel_wait(admitted.set)
                 raise
-        event_list = [events] if isinstance(events, Mapping | str) else list(events)
-        return await await_outcome(lambda settle: session.publish(stream, event_list, settle))
+        return await await_outcome(lambda settle: session.publish(stream, events, settle, reliability))
 
-    async def silence(self, stream: str, to: int) -> None:
-        """States that a publisher-timed stream has no further events up to this tick."""
+    async def silence(self, stream: str, to: int | datetime) -> None:
+        """States that a publisher-timed stream has no further events up to this tick, or to the first one at a time."""
         session = self.connection.session
         _: Published = await await_outcome(lambda settle: session.silence(stream, to, settle))
 
@@ -213,13 +273,24 @@ class AsyncClient:
         where: Mapping[str, Any] | None = None,
         start: str = "all",
         resume: str | None = None,
+        scope: str = "local",
+        filter: str | None = None,
+        callback: AsyncCallback | None = None,
     ) -> AsyncDurableSubscription:
         """Subscribes durably to the events of a stream, or of a selection of one. The broker stores what is
         acknowledged under the name. `start` says where a new name begins: with `all` events, those that the log has
-        `kept`, or `new` ones. `resume` is a token from another broker."""
-        feed = self.connection.session.subscribe_durably(relation, where or {}, name, start, resume)
+        `kept`, or `new` ones. `resume` is a token from another broker. With `scope="global"`, the events are those of
+        all brokers that publish a stream of this name. `filter` is a predicate in SmileSQL. `callback` is called with
+        each event, in a task; if it is a coroutine function, it is awaited. An event is acknowledged when it is done.
+        If it raises an exception, the subscription is closed, and the event is delivered again to the next
+        subscriber."""
+        session = self.connection.session
+        feed = session.subscribe_durably(relation, where or {}, name, start, resume, scope, filter or "")
         await self._wait_for_feed(feed, lambda _: feed.columns is not None)
-        return AsyncDurableSubscription(self.connection.session, feed)
+        subscription = AsyncDurableSubscription(session, feed)
+        if callback is not None:
+            subscription.start(callback)
+        return subscription
 
     async def table(
         self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
@@ -261,9 +332,18 @@ class AsyncClient:
 
     # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def relations(self) -> dict[str, list[str]]:
+        """The names of the streams and of the views that this client may use."""
+        answers = [json.loads(await self._get(f"/{kind}"))[kind] for kind in ("streams", "views")]
+        streams, views = ([entry["name"] for entry in answer] for answer in answers)
+        return {"streams": streams, "views": views}
+
+    async def _get(self, path: str) -> bytes:
+        return await http_request(self.connection.address, "GET", path)
+
     async def status(self) -> dict[str, Any]:
         """The broker's status, as `GET /status` returns it."""
-        status: dict[str, Any] = json.loads(await http_request(self.connection.address, "GET", "/status"))
+        status: dict[str, Any] = json.loads(await self._get("/status"))
         return status
 
     async def resume(self, view: str) -> None:
@@ -288,6 +368,25 @@ class AsyncClient:
         """Sends a command about the origins of a stream. Returns the origins."""
         report: dict[str, Any] = json.loads(await http_request(self.connection.address, method, path))
         return report
+
+    async def advertise(self, stream: str, where: str = "") -> None:
+        """Advertises a stream of this broker to its neighbours, with a condition if not all events are for them."""
+        body = json.dumps({"where": where}).encode()
+        await http_request(self.connection.address, "PUT", f"/streams/{quote(stream, safe='')}/advertisement", body)
+
+    async def add_producer(self, stream: str, name: str, where: str = "") -> None:
+        """Advertises a producer of a global stream at this broker: its events satisfy the condition."""
+        body = json.dumps({"where": where or None, "producer": name}).encode()
+        await http_request(self.connection.address, "PUT", f"/streams/{quote(stream, safe='')}/advertisement", body)
+
+    async def remove_producer(self, stream: str, name: str) -> None:
+        """Withdraws a producer of a global stream."""
+        path = f"/streams/{quote(stream, safe='')}/advertisement?producer={quote(name, safe='')}"
+        await http_request(self.connection.address, "DELETE", path)
+
+    async def unadvertise(self, stream: str) -> None:
+        """Takes the advertisement of a stream back."""
+        await http_request(self.connection.address, "DELETE", f"/streams/{quote(stream, safe='')}/advertisement")
 
     async def program(self) -> str:
         """The text of the running program."""

@@ -1,14 +1,17 @@
 """Changes of a view. A change is the whole present knowledge of one row, so the last change of a row replaces all
 earlier ones."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from types import MappingProxyType
 from typing import Any
 
 from smile.client.knowledge import Knowledge
 from smile.client.value_text import value_text
 from smile.client.values import ViewColumn, decode_row, encode_row, tick_json
+from smile.errors import error
 
 Key = tuple[Any, ...]
 Json = dict[str, Any]
@@ -98,31 +101,49 @@ class Change:
 
 @dataclass(frozen=True)
 class Frame:
-    """Changes that arrived together. With `progress`, all changes up to these ticks have been received."""
+    """Changes that arrived together. With `progress`, all changes up to these ticks have been received, and `resume` is
+    the token with which another subscription continues there. `epochs` has the closed epochs of global streams with
+    respect to which rows are final then. With `reset`, all rows begin again: in this frame and the next ones, up to the
+    first with `progress`. Rows that have been delivered before are among them."""
 
     changes: Sequence[Change]
     progress: Mapping[str, int] | None = None
+    resume: str | None = field(default=None, repr=False, compare=False)
+    epochs: Mapping[str, str] = field(default_factory=dict)
+    reset: bool = False
 
     def progress_json(self) -> Json:
-        return {"progress": {stream: tick_json(tick) for stream, tick in (self.progress or {}).items()}}
+        progress = {stream: tick_json(tick) for stream, tick in (self.progress or {}).items()}
+        return {"progress": progress, "epochs": dict(self.epochs)} if self.epochs else {"progress": progress}
 
 
 class Published(tuple[int, ...]):  # noqa: SLOT001  # a tuple of any length has no slots
     """The ticks of published events, in order. The events are on the broker's disk. `repeated` of them had been logged
-    by an earlier attempt, whose acknowledgement was lost."""
+    by an earlier attempt, whose acknowledgement was lost. `absent` has the columns that events lacked, and are NULL
+    there, with the number of these events."""
 
     stream: str
     repeated: int
+    absent: Mapping[str, int]
 
     @staticmethod
-    def from_ticks(stream: str, ticks: Sequence[int | str], repeated: int) -> "Published":
+    def from_ticks(
+        stream: str, ticks: Sequence[int | str], repeated: int, absent: Mapping[str, int] = MappingProxyType({})
+    ) -> "Published":
         published = Published(int(tick) for tick in ticks)
-        published.stream, published.repeated = stream, repeated
+        published.stream, published.repeated, published.absent = stream, repeated, absent
         return published
+
+    def followed_by(self, other: "Published") -> "Published":
+        """What two publications to one stream have published together."""
+        absent = Counter(self.absent) + Counter(other.absent)
+        return Published.from_ticks(self.stream, (*self, *other), self.repeated + other.repeated, absent)
 
     @property
     def tick(self) -> int:
         """The tick of the last event."""
+        if not self:
+            raise error("E079", "no event was published, so there is no tick", hint="Check `if published:` first.")
         return self[-1]
 
 

@@ -8,7 +8,8 @@ import json
 import os
 import random
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from smile import limits
@@ -190,18 +191,47 @@ def response_error(address: BrokerAddress, status: int, body: bytes) -> SmileErr
     return error("E103", f"{address.url}: it answered with status {status}", hint="Is that the URL of a SMILE broker?")
 
 
-async def http_request(address: BrokerAddress, method: str, path: str) -> bytes:
+async def http_request(
+    address: BrokerAddress,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> bytes:
     """The body of the response."""
-    import httpx  # noqa: PLC0415  # slow to import, and rarely needed
+    return await asyncio.to_thread(_request, address, method, path, body, headers)
 
-    client = httpx.AsyncClient(
-        verify=address.tls_context() or True, trust_env=not address.is_loopback, timeout=limits.client_timeout_s
-    )
-    async with client:
-        try:
-            response = await client.request(method, f"{address.url}{path}", headers=address.headers)
-        except (httpx.HTTPError, httpx.InvalidURL) as failure:
-            raise unreachable_error(address, failure) from None
-    if not response.is_success:
-        raise response_error(address, response.status_code, response.content)
-    return response.content
+
+def _request(address: BrokerAddress, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+    """Sends one request with the standard library, which waits for the response."""
+    from http.client import HTTPException  # noqa: PLC0415  # slow to import, and rarely needed
+    from urllib.error import HTTPError, URLError  # noqa: PLC0415
+    from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener  # noqa: PLC0415
+
+    proxies = ProxyHandler({} if address.is_loopback else None)
+    opener = build_opener(proxies, HTTPSHandler(context=address.tls_context()), _no_redirects())
+    content_type = {} if body is None else {"Content-Type": "application/json"}
+    request = Request(f"{address.url}{path}", body, {**content_type, **headers, **address.headers}, method=method)
+    try:
+        with opener.open(request, timeout=limits.client_timeout_s) as response:
+            content: bytes = response.read()
+    except HTTPError as refusal:
+        with refusal:
+            raise response_error(address, refusal.code, refusal.read()) from None
+    except URLError as failure:
+        cause = failure.reason if isinstance(failure.reason, Exception) else failure
+        raise unreachable_error(address, cause) from None
+    except (HTTPException, OSError, ValueError) as failure:
+        raise unreachable_error(address, failure) from None
+    return content
+
+
+def _no_redirects() -> Any:  # Any: a subclass of a handler, which is slow to import
+    """A redirection would send the token elsewhere."""
+    from urllib.request import HTTPRedirectHandler  # noqa: PLC0415
+
+    class NoRedirects(HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    return NoRedirects()

@@ -46,11 +46,23 @@ class PendingAcknowledgement:
 
 
 class DurableFeed(SubscriptionFeed):
-    """`token` is that of the position that was stored last. `resume` is the token to begin with, at another broker."""
+    """`token` is that of the position that was stored last. `resume` is the token to begin with, at another broker.
+    `filter` is the text of the filter, empty if there is none."""
 
-    def __init__(self, id: int, relation: str, where: Json, name: str, start: str, resume: str | None) -> None:
+    def __init__(
+        self,
+        id: int,
+        relation: str,
+        where: Json,
+        name: str,
+        start: str,
+        resume: str | None,
+        scope: str = "local",
+        filter: str = "",
+    ) -> None:
         super().__init__(id, relation, where, {}, FrameQueue(), False, name)
-        self._start, self._first_resume = start, resume
+        self.filter = filter
+        self._start, self._first_resume, self._scope = start, resume, scope
         self.token: str | None = resume
         self.columns: Mapping[str, ViewColumn] | None = None
         self.is_open = False
@@ -68,9 +80,11 @@ class DurableFeed(SubscriptionFeed):
             "name": self._name,
             "deliver": "events",
             "start": self._start,
+            **({} if self._scope == "local" else {"scope": self._scope}),
             "window": limits.durable_window_events,
         }
         message |= {"where": self.where} if self.where else {}
+        message |= {"filter": self.filter} if self.filter else {}
         return message | ({"resume": self._first_resume} if self._first_resume is not None else {})
 
     def receive_schema(self, message: Json) -> None:

@@ -6,6 +6,7 @@ the changes that wait.
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from smile import limits
@@ -39,7 +40,7 @@ class FrameSink(Protocol):
 
     def set_schema(self, schema: Schema) -> None: ...
 
-    def deliver_frame(self, reset: bool, frame: Frame) -> Callable[[], None] | None: ...
+    def deliver_frame(self, frame: Frame) -> Callable[[], None] | None: ...
 
     def abort_snapshot(self) -> None: ...
 
@@ -62,8 +63,8 @@ class FrameQueue:
             self._visible_keys |= self._snapshot_keys
             self._snapshot_keys = None
 
-    def deliver_frame(self, reset: bool, frame: Frame) -> None:
-        if reset:
+    def deliver_frame(self, frame: Frame) -> None:
+        if frame.reset:
             self._snapshot_keys = {}
         visible_keys = self._visible_keys if self._snapshot_keys is None else self._snapshot_keys
         for change in frame.changes:
@@ -74,7 +75,7 @@ class FrameQueue:
         changes = list(frame.changes)
         if self._snapshot_keys is not None and frame.progress is not None:
             changes += self._replace_snapshot(self._snapshot_keys)
-        self.frames.append(Frame(changes, frame.progress))
+        self.frames.append(replace(frame, changes=changes))
 
     def _replace_snapshot(self, snapshot_keys: dict[Key, Mapping[str, Any]]) -> list[Change]:
         assert self._schema is not None
@@ -146,10 +147,11 @@ class SubscriptionFeed:
         assert self.schema is not None
         progress = message.get("progress")
         horizons = None if progress is None else {stream: int(tick) for stream, tick in progress.items()}
-        frame = Frame([self.schema.decode_change(row) for row in message.get("rows", ())], horizons)
+        changes = [self.schema.decode_change(row) for row in message.get("rows", ())]
+        frame = Frame(changes, horizons, message.get("resume"), message.get("epochs", {}), bool(message.get("reset")))
         self._frame_numbers.append(message["n"])
         self.resume_token = message.get("resume", self.resume_token)
-        callback = self.sink.deliver_frame(bool(message.get("reset")), frame)
+        callback = self.sink.deliver_frame(frame)
         self.has_snapshot = self.has_snapshot or horizons is not None
         return callback
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_CEILING, ROUND_FLOOR
+from html import escape
 from typing import Any
 
 from smile.client.ticks import tick_text
@@ -115,15 +116,19 @@ class Knowledge:
     def __repr__(self) -> str:
         return f"<{self}>"
 
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(str(self))}</code>"
+
     def text(self, column: ViewColumn | None = None, today: date | None = None) -> str:
         """For people. `≥3` is also the current value, 3. A current value that is not itself a bound is marked, as in
-        `7~` and `5~ ≥3`: it may rise and fall. `?` is for what is not known at all."""
+        `7~` and `5~ ≥3`: it may rise and fall. `3 [3..9]` can only rise. `?` is for what is not known at all."""
         if self.kind == "rows":
             return rows_text(self.value or [], column, today, self.row_states, self.is_open)
         bounds = self._bounds_text(column, today)
         if self.value is None or self.value == self._value_in_text():
             return bounds or "?"
-        return f"{value_text(self.value, column, today)}~ {bounds}".rstrip()
+        is_bound = self.kind == "between" and self.value in (self.low, self.high)
+        return f"{value_text(self.value, column, today)}{'' if is_bound else '~'} {bounds}".rstrip()
 
     def _bounds_text(self, column: ViewColumn | None, today: date | None) -> str:
         """What is known for good. Rounded bounds hold too: they are rounded outwards."""

@@ -4,16 +4,21 @@ They may be read from any thread.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from smile.client.changes import Change, Frame, Key, Schema
+from smile.client.row_tables import count_text, narrow_integers, rows_html, rows_to_arrow
+from smile.extras import libraries_of
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # it has no types of its own
     import polars as pl
     import pyarrow as pa
+
+    from smile.client.notebook import LiveDisplay
 
 ChangesCallback = Callable[[Sequence[Change]], None]
 
@@ -22,15 +27,17 @@ _log = logging.getLogger("smile.client")
 
 class Rows:
     """The rows of a view by key: a snapshot, or the content of a live table. `progress` is the tick of each stream up
-    to which they include all events."""
+    to which they include all events, and `epochs` the closed epochs of global streams with respect to which rows are
+    final."""
 
     def __init__(self) -> None:
         self.progress: Mapping[str, int] = {}
+        self.epochs: Mapping[str, str] = {}
         self._schema: Schema | None = None
         self._rows: dict[Key, Change] = {}
         self._new_rows: dict[Key, Change] | None = None
         self._lock = Lock()
-        self._callbacks: list[ChangesCallback] = []
+        self._callbacks: tuple[ChangesCallback, ...] = ()
 
     @property
     def schema(self) -> Schema:
@@ -65,39 +72,66 @@ class Rows:
             return tuple(key[name] for name in self.schema.key)
         return key if isinstance(key, tuple) else (key,)
 
-    def to_arrow(self, times: bool = False) -> "pa.Table":
-        """Current values of all columns, and a column `final`, unless the view has a column of that name. Ticks are
-        integers, or with `times` timestamps in UTC, to the microsecond."""
-        import pyarrow as pa  # noqa: PLC0415  # slow to import, like the other two
+    def to_arrow(self, times: bool = False, knowledge: bool = False) -> "pa.Table":
+        """Rows in the order of their keys: the current values of all columns, and a column `final`, unless the view has
+        a column of that name. Ticks are integers, or with `times` timestamps in UTC, to the microsecond. With
+        `knowledge`, each column that evolves is followed by its bounds, `NAME.at_least` and `NAME.at_most` (NULL is no
+        bound), by `NAME.at`, the tick as of when a LATEST value is known, and by `NAME.final`."""
+        return rows_to_arrow(self.schema, self.rows, times, knowledge)
 
-        rows, columns = self.rows, self.schema.columns
-        arrays = {}
-        for name, column in columns.items():
-            values = [row.row[name] if name in row.row else row.key.get(name) for row in rows]
-            arrays[name] = pa.array(values if not times else map(column.to_times, values), column.arrow_type(times))
-        arrays.setdefault("final", pa.array([row.final for row in rows], pa.bool_()))
-        return pa.table(arrays)
+    def to_polars(self, times: bool = False, knowledge: bool = False) -> "pl.DataFrame":
+        """Sums of integers are integer columns. `times` and `knowledge` as in `to_arrow`."""
+        with libraries_of("frames"):
+            import polars as pl  # noqa: PLC0415  # slow to import, like pandas
 
-    def to_polars(self, times: bool = False) -> "pl.DataFrame":
-        """`times` as in `to_arrow`."""
-        import polars as pl  # noqa: PLC0415
+        return pl.DataFrame(narrow_integers(self.to_arrow(times, knowledge)))
 
-        return pl.DataFrame(self.to_arrow(times))
+    def to_pandas(self, times: bool = False, knowledge: bool = False) -> "pd.DataFrame":
+        """Sums of integers are integer columns, also with NULLs. `times` and `knowledge` as in `to_arrow`."""
+        with libraries_of("frames"):
+            import pandas as pd  # noqa: PLC0415
+            import pyarrow as pa  # noqa: PLC0415
 
-    def to_pandas(self, times: bool = False) -> "pd.DataFrame":
-        """Integer columns with NULLs stay integer columns. `times` as in `to_arrow`."""
-        import pandas as pd  # noqa: PLC0415
-        import pyarrow as pa  # noqa: PLC0415
-
-        data_frame: pd.DataFrame = self.to_arrow(times).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        table = narrow_integers(self.to_arrow(times, knowledge))
+        data_frame: pd.DataFrame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return data_frame
+
+    def __repr__(self) -> str:
+        if self._schema is None:
+            return f"<{type(self).__name__}>"
+        final_count = sum(row.final for row in self.rows)
+        return f"<{type(self).__name__} {self._schema.view}: {count_text(len(self), 'row')}, {final_count:,} final>"
+
+    def _repr_html_(self) -> str:
+        """A notebook shows the rows with their knowledge."""
+        return rows_html(self.schema, self.rows)
+
+    def live(self) -> "LiveDisplay":
+        """Shows the rows in a notebook, as a table that updates itself: open rows first, then the newest. `stop()` of
+        what is returned ends that."""
+        from smile.client.notebook import LiveDisplay, show_in_notebook  # noqa: PLC0415  # only notebooks need it
+
+        return LiveDisplay(self, self._repr_html_, show_in_notebook)
+
+    def plot(self, y: str, x: str | None = None, by: str | None = None) -> "LiveDisplay":
+        """Plots the column `y` in a notebook, within the band of what is still possible, and follows the rows. With
+        `x`, each row has a point at its value of that column, and `by` is the column that divides the rows into lines.
+        Without `x`, each row has a line: how what is known of `y` evolves from now on."""
+        from smile.client.notebook import HistoryPlot, LiveDisplay, RowPlot, show_in_notebook  # noqa: PLC0415
+
+        plot = HistoryPlot(self, y, time.monotonic) if x is None else RowPlot(self, y, x, by)
+        return LiveDisplay(self, plot.render, show_in_notebook)
 
     # ── receiving ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def changed(self, callback: ChangesCallback) -> ChangesCallback:
         """Calls `callback` with the changes of each frame, in the client's thread. It must be fast. A decorator."""
-        self._callbacks.append(callback)
+        self._callbacks = (*self._callbacks, callback)
         return callback
+
+    def stop_calling(self, callback: ChangesCallback) -> None:
+        """Calls it no more; a call that has begun may still be in progress."""
+        self._callbacks = tuple(c for c in self._callbacks if c != callback)
 
     def set_schema(self, schema: Schema) -> None:
         self._schema = schema
@@ -106,9 +140,9 @@ class Rows:
         """Discards an incomplete snapshot."""
         self._new_rows = None
 
-    def deliver_frame(self, reset: bool, frame: Frame) -> Callable[[], None] | None:
+    def deliver_frame(self, frame: Frame) -> Callable[[], None] | None:
         """Applies a frame. Returns the notification of the callbacks, to run after the session's lock is released."""
-        if reset:
+        if frame.reset:
             self._new_rows = {}
         changes: Sequence[Change] = frame.changes
         with self._lock:
@@ -118,7 +152,7 @@ class Rows:
                 self._apply(self._new_rows, changes)
                 changes = self._replace_snapshot() if frame.progress is not None else ()
             if frame.progress is not None:
-                self.progress = frame.progress
+                self.progress, self.epochs = frame.progress, frame.epochs
         if not changes or not self._callbacks:
             return None
         return lambda: self._notify(changes)

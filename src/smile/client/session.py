@@ -1,8 +1,9 @@
 """The client's side of the protocol, without I/O: received messages and requests of users become outgoing messages.
 
-A publication is stored until it is acknowledged. It is sent again on every new connection, in order and with the same
-sequence numbers, so the broker logs it once. Subscriptions resume from their tokens. All methods may be called from any
-thread. Callbacks run in the connection's thread, or in the thread of the user who made the call.
+A publication is stored until it is acknowledged. A guaranteed one is sent again on every new connection, in order and
+with the same sequence numbers, so the broker logs it once. Another one is sent once. Subscriptions resume from their
+tokens. All methods may be called from any thread. Callbacks run in the connection's thread, or in the thread of the
+user who made the call.
 """
 
 import json
@@ -11,19 +12,24 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from operator import index
 from threading import RLock
-from typing import Any
+from typing import Any, Literal, get_args
 
 from smile import limits
 from smile.client.changes import Published
 from smile.client.durable_feed import AcknowledgedCallback, DurableFeed
 from smile.client.feed import CallbackRegistry, FrameQueue, FrameSink, SubscriptionFeed
-from smile.client.values import json_text, tick_json, validate_event_json
+from smile.client.ticks import tick_of
+from smile.client.values import event_json, json_text, tick_json, validate_event_json
 from smile.errors import Diagnostic, SmileError, error
+from smile.source import Source
 
 Json = dict[str, Any]
 Event = Mapping[str, Any] | str
 """Values by column name, or a JSON object as text."""
+Reliability = Literal["guaranteed", "non-guaranteed"]
 SettleCallback = Callable[[Published | SmileError], None]
 
 _log = logging.getLogger("smile.client")
@@ -39,6 +45,8 @@ class PendingRequest:
     stream: str
     text: str
     settle: SettleCallback
+    is_repeated: bool = True
+    """Whether it is sent again on a new connection."""
 
 
 class ClientSession:
@@ -62,22 +70,39 @@ class ClientSession:
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, stream: str, events: Sequence[Event], settle: SettleCallback) -> None:
+    def publish(
+        self, stream: str, events: Sequence[Event], settle: SettleCallback, reliability: Reliability = "guaranteed"
+    ) -> None:
         """Calls `settle` with the outcome. Raises SmileError if the events cannot be encoded or are too large."""
-        texts = [validate_event_json(e) if isinstance(e, str) else json_text(e) for e in events]
+        if reliability not in get_args(Reliability):
+            raise error("E093", f"{reliability!r} is not a reliability", hint="It is guaranteed or non-guaranteed.")
+        is_guaranteed = reliability == "guaranteed"
+        texts = [
+            validate_event_json(event) if isinstance(event, str) else event_json(event, number)
+            for number, event in enumerate(events, 1)
+        ]
         with self._lock:
             seq = self._next_sequences.get(stream, 1)
             id = self._next_id()
             # A producer name for each stream, so that its sequence numbers have no gaps.
-            head = json_text({"publish": stream, "id": id, "producer": f"{self._producer}-{stream}", "seq": seq})
+            sequence = {"producer": f"{self._producer}-{stream}", "seq": seq} if is_guaranteed else {}
+            head = json_text({"publish": stream, "id": id, **sequence})
             text = f'{head[:-1]},"events":[{",".join(texts)}]}}'
             if (size := len(text.encode())) > limits.client_message_bytes_max:
                 message = f"the events take {size:,} bytes; {limits.client_message_bytes_max:,} are allowed"
                 raise error("E092", message, hint="Publish fewer of them at a time.")
-            self._next_sequences[stream] = seq + len(texts)
-            self._submit(id, PendingRequest(stream, text, settle))
+            if is_guaranteed:
+                self._next_sequences[stream] = seq + len(texts)
+            elif not self.connected:
+                raise self.problem or error("E103", "there is no connection to the broker")
+            self._submit(id, PendingRequest(stream, text, settle, is_guaranteed))
 
-    def silence(self, stream: str, to: int, settle: SettleCallback) -> None:
+    def silence(self, stream: str, to: int | datetime, settle: SettleCallback) -> None:
+        try:
+            to = tick_of(to) if isinstance(to, datetime) else index(to)
+        except TypeError:
+            hint = "Give a tick, or a datetime, such as pd.Timestamp(text)."
+            raise error("E079", f"{to!r} is not a tick", hint=hint) from None
         with self._lock:
             id = self._next_id()
             text = json_text({"silence": stream, "to": tick_json(to), "id": id})
@@ -96,25 +121,35 @@ class ClientSession:
         after: Mapping[str, int],
         sink: FrameSink,
         name: str | None = None,
+        resume: str | None = None,
     ) -> SubscriptionFeed:
+        """With `resume`, a token of the view, it continues there."""
         where_json = json.loads(json_text(dict(where)))
         ticks = {stream: tick_json(tick) for stream, tick in after.items()}
         with self._lock:
             self._raise_if_failed()
             auto_acknowledge = not isinstance(sink, FrameQueue)
             feed = SubscriptionFeed(self._next_id(), view, where_json, ticks, sink, auto_acknowledge, name)
+            feed.resume_token = resume
             self._feeds[feed.id] = feed
             if self.connected:
                 self._send(json_text(feed.subscribe_message()))
             return feed
 
     def subscribe_durably(
-        self, relation: str, where: Mapping[str, Any], name: str, start: str, resume: str | None
+        self,
+        relation: str,
+        where: Mapping[str, Any],
+        name: str,
+        start: str,
+        resume: str | None,
+        scope: str = "local",
+        filter: str = "",
     ) -> DurableFeed:
         where_json = json.loads(json_text(dict(where)))
         with self._lock:
             self._raise_if_failed()
-            feed = DurableFeed(self._next_id(), relation, where_json, name, start, resume)
+            feed = DurableFeed(self._next_id(), relation, where_json, name, start, resume, scope, filter)
             self._feeds[feed.id] = feed
             if self.connected:
                 self._send(json_text(feed.subscribe_message()))
@@ -201,7 +236,6 @@ class ClientSession:
 
     def on_disconnected(self, problem: SmileError, permanent: bool = False) -> None:
         """The connection was lost or refused. If `permanent`, all requests and subscriptions fail."""
-        requests: list[PendingRequest] = []
         feeds: list[SubscriptionFeed] = []
         waiters: list[Callable[[], None]] = []
         with self._lock:
@@ -209,13 +243,15 @@ class ClientSession:
                 return
             self.connected, self.problem, self.failed = False, problem, permanent
             self._outgoing = []
+            kept = {} if permanent else {id: r for id, r in self._pending.items() if r.is_repeated}
+            requests = [r for id, r in self._pending.items() if id not in kept]
+            self._pending = kept
             if permanent:
-                requests, feeds = list(self._pending.values()), list(self._feeds.values())
-                waiters = list(self._publish_waiters)
-                for collection in (self._pending, self._feeds, self._publish_waiters):
-                    collection.clear()
+                feeds, waiters = list(self._feeds.values()), list(self._publish_waiters)
+                self._feeds.clear()
+                self._publish_waiters.clear()
         for pending in requests:
-            pending.settle(problem)
+            self._settle_request(pending, problem)
         for feed in feeds:
             self._end_feed(feed, problem)
         for on_turn in waiters:
@@ -265,14 +301,16 @@ class ClientSession:
         id = message.get("id")
         feed = self._feeds.get(id) if isinstance(id, int) else None
         if "error" in message or "ended" in message:
-            return self._handle_error(id, feed, decode_error(message.get("error") or message["ended"]))
+            text = feed.filter if isinstance(feed, DurableFeed) else None
+            return self._handle_error(id, feed, decode_error(message.get("error") or message["ended"], text))
         if feed is not None:
             return self._receive_feed_message(feed, message)
         if "published" in message or "silent" in message:
             pending = self._pending.pop(message["id"], None)
             if pending is not None:
+                absent = {warning["column"]: warning["events"] for warning in message.get("warnings", ())}
                 published = Published.from_ticks(
-                    pending.stream, message.get("published", ()), message.get("repeated", 0)
+                    pending.stream, message.get("published", ()), message.get("repeated", 0), absent
                 )
                 return lambda: self._settle_request(pending, published)
         return None
@@ -327,21 +365,25 @@ class ClientSession:
         pending = self._pending.pop(id, None) if isinstance(id, int) else None
         if pending is not None:
             return lambda: self._settle_request(pending, problem)
-        _log.warning("the broker refused a message: %s", problem)
+        if not isinstance(id, int) or id > self._last_id:  # otherwise it is of a request that has ended here meanwhile
+            _log.warning("the broker refused a message: %s", problem.message)
         return None
 
 
-def decode_error(encoded: Any) -> SmileError:
-    """An error as the broker sends it."""
+def decode_error(encoded: Any, text: str | None = None) -> SmileError:
+    """An error as the broker sends it. `text` is what its positions refer to."""
     if not isinstance(encoded, dict) or not isinstance(encoded.get("code"), str):
         return error("E103", "the answer is not that of a broker")
     errors = encoded.get("errors")
     if isinstance(errors, list) and errors:
         return SmileError(
-            [_decode_diagnostic(encoded_error) for encoded_error in errors if isinstance(encoded_error, dict)]
+            [_decode_diagnostic(encoded_error, text) for encoded_error in errors if isinstance(encoded_error, dict)]
         )
-    return SmileError(_decode_diagnostic(encoded))
+    return SmileError(_decode_diagnostic(encoded, text))
 
 
-def _decode_diagnostic(encoded: Json) -> Diagnostic:
-    return Diagnostic(str(encoded.get("code")), str(encoded.get("message")), hint=encoded.get("hint"))
+def _decode_diagnostic(encoded: Json, text: str | None) -> Diagnostic:
+    span = None
+    if text is not None and "line" in encoded:
+        span = Source("text", text).span_at(encoded["line"], encoded["col"], encoded["length"])
+    return Diagnostic(str(encoded.get("code")), str(encoded.get("message")), span, encoded.get("hint"))

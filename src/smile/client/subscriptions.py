@@ -19,6 +19,9 @@ class SubscriptionBase:
         self._changes: list[Change] = []
         """Those of the last frame that were not returned yet, the next one last."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} to {self._feed.view}>"
+
     @property
     def schema(self) -> Schema:
         assert self._feed.schema is not None
@@ -63,12 +66,21 @@ class DurableSubscriptionBase:
         """Whether `_take_event` need not wait."""
         return bool(self._feed.events) or self._feed.error is not None
 
-    def _take_event(self) -> StreamEvent:
-        """The next event. Raises an error if the subscription has ended."""
+    def _next_event(self) -> StreamEvent:
+        """The next event, which is not taken yet. Raises an error if the subscription has ended."""
         if not self._feed.events:
             assert self._feed.error is not None
             raise self._feed.error
+        return self._feed.events[0]
+
+    def _take_event(self) -> StreamEvent:
+        """The next event. Raises an error if the subscription has ended."""
+        self._next_event()
         return self._feed.take_event()
+
+    def _acknowledge_taken(self) -> None:
+        """Sends the acknowledgement of all events that were taken, without waiting for the answer."""
+        self._session.acknowledge_events(self._feed, lambda _: None)
 
 
 class TableBase(Rows):

@@ -4,10 +4,12 @@ It may be used from any number of threads.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -15,13 +17,17 @@ from smile.client.address import BrokerAddress
 from smile.client.asynchronous import CONNECT_TIMEOUT_S, AsyncClient
 from smile.client.changes import AfterTicks, Change, Frame, Published, ticks_of
 from smile.client.durable_feed import StreamEvent
+from smile.client.event_batches import Events, count_from_first, divide_into_publications
 from smile.client.feed import CallbackRegistry, FrameQueue, SubscriptionFeed
+from smile.client.row_tables import client_html, connection_text
 from smile.client.rows import Rows
-from smile.client.session import Event
+from smile.client.session import Event, Reliability
 from smile.client.subscriptions import DurableSubscriptionBase, SubscriptionBase, TableBase
 from smile.errors import SmileError, error
 
 T = TypeVar("T")
+
+_log = logging.getLogger("smile.client")
 
 
 def wait_until(signal: CallbackRegistry, ready: Callable[[], bool], timeout: float | None, action: str) -> None:
@@ -88,7 +94,42 @@ class Subscription(SubscriptionBase):
 
 class DurableSubscription(DurableSubscriptionBase):
     """An endless iterator of events. Every event is delivered until it is acknowledged; on this object each comes once.
-    While four thousand events are not acknowledged, no more come."""
+    While four thousand events are not acknowledged, no more come. With a callback, it is not iterated: a thread calls
+    the callback with each event, and acknowledges the event when it returns."""
+
+    _thread: threading.Thread | None = None
+    _problem: BaseException | None = None
+    _is_closed = False
+
+    def start(self, callback: Callable[[StreamEvent], object]) -> None:
+        """Begins to call the callback."""
+        name = f"smile-subscription-{self._feed.view}"
+        self._thread = threading.Thread(target=self._run, args=(callback,), name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self, callback: Callable[[StreamEvent], object]) -> None:
+        try:
+            while True:
+                wait_until(self._feed.signal, lambda: self._is_closed or self._has_event(), None, "")
+                if self._is_closed:
+                    return
+                callback(self._next_event())
+                self._take_event()
+                self._acknowledge_taken()
+        except Exception as problem:  # noqa: BLE001  # whatever the callback raises
+            self._problem = problem
+            if not isinstance(problem, SmileError):
+                _log.exception("the callback of a subscription has failed", extra={"relation": self._feed.view})
+            self.close()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until the subscription ends. Raises what the callback raised, or why the broker ended it."""
+        assert self._thread is not None, "it has no callback"
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise error("E108", f"the subscription has not ended within {timeout:g} s")
+        if self._problem is not None:
+            raise self._problem
 
     def __iter__(self) -> Self:
         return self
@@ -112,7 +153,9 @@ class DurableSubscription(DurableSubscriptionBase):
 
     def close(self) -> None:
         """What was not acknowledged is delivered again to the next subscriber with the name."""
+        self._is_closed = True
         self._session.unsubscribe(self._feed)
+        self._feed.signal.fire()
 
     def __enter__(self) -> Self:
         return self
@@ -215,13 +258,46 @@ class Client:
     def connected(self) -> bool:
         return self.session.connected
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._client.connection.address.url}, {connection_text(self.connected)}>"
+
+    def _repr_html_(self) -> str:
+        """A notebook shows the broker, with the streams and the views that this client may use."""
+        try:
+            relations = self._run_coroutine(self._client.relations())
+        except SmileError as problem:
+            relations = {"problem": [problem.message]}
+        return client_html(self._client.connection.address.url, self.connected, relations)
+
     # ── publishing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, stream: str, events: Event | Sequence[Event]) -> Published:
-        """Publishes all of the events or none, in one message. Returns when they are on the broker's disk."""
-        return self.submit(stream, events).result()
+    def publish(
+        self,
+        stream: str,
+        events: Events,
+        reliability: Reliability = "guaranteed",
+        progress: Callable[[int], None] | None = None,
+    ) -> Published:
+        """Publishes an event, a list of events, an iterator, or a data frame (pandas, Polars, Arrow) with a row for
+        each event. Returns when they are on the broker's disk. A list is published as a whole or not at all; frames
+        and iterators are divided: if an event is refused, the parts before are published, and nothing after. The error
+        has the number of these events as `published`.
+        What is `guaranteed` is sent again after a lost connection. What is `non-guaranteed` is sent once: if the
+        connection is lost before the answer, or there is none, E103 is raised. `progress`
+        is called with the number of events that are published, after each part."""
+        published = Published.from_ticks(stream, (), 0)
+        try:
+            for part in divide_into_publications(events):
+                published = published.followed_by(self.submit(stream, part, reliability).result())
+                if progress is not None:
+                    progress(len(published))
+        except SmileError as problem:
+            raise count_from_first(problem, len(published)) from None
+        return published
 
-    def submit(self, stream: str, events: Event | Sequence[Event]) -> Future[Published]:
+    def submit(
+        self, stream: str, events: Event | Sequence[Event], reliability: Reliability = "guaranteed"
+    ) -> Future[Published]:
         """Like `publish`, but returns a future. Waits only while too many publications are unacknowledged."""
         session = self.session
         admitted = threading.Event()
@@ -232,10 +308,10 @@ class Client:
                 session.cancel_wait(admitted.set)
                 raise
         event_list = [events] if isinstance(events, Mapping | str) else list(events)
-        return future_outcome(lambda settle: session.publish(stream, event_list, settle))
+        return future_outcome(lambda settle: session.publish(stream, event_list, settle, reliability))
 
-    def silence(self, stream: str, to: int) -> None:
-        """States that a publisher-timed stream has no further events up to this tick."""
+    def silence(self, stream: str, to: int | datetime) -> None:
+        """States that a publisher-timed stream has no further events up to this tick, or to the first one at a time."""
         future: Future[Published] = future_outcome(lambda settle: self.session.silence(stream, to, settle))
         future.result()
 
@@ -261,13 +337,22 @@ class Client:
         where: Mapping[str, Any] | None = None,
         start: str = "all",
         resume: str | None = None,
+        scope: str = "local",
+        filter: str | None = None,
+        callback: Callable[[StreamEvent], object] | None = None,
     ) -> DurableSubscription:
         """Subscribes durably to the events of a stream, or of a selection of one. The broker stores what is
         acknowledged under the name. `start` says where a new name begins: with `all` events, those that the log has
-        `kept`, or `new` ones. `resume` is a token from another broker."""
-        feed = self.session.subscribe_durably(relation, where or {}, name, start, resume)
+        `kept`, or `new` ones. `resume` is a token from another broker. With `scope="global"`, the events are those of
+        all brokers that publish a stream of this name. `filter` is a predicate in SmileSQL. `callback` is called with
+        each event, in a thread of its own; an event is acknowledged when it returns. If it raises an exception, the
+        subscription is closed, and the event is delivered again to the next subscriber."""
+        feed = self.session.subscribe_durably(relation, where or {}, name, start, resume, scope, filter or "")
         self._wait_for_feed(feed, lambda _: feed.columns is not None)
-        return DurableSubscription(self.session, feed)
+        subscription = DurableSubscription(self.session, feed)
+        if callback is not None:
+            subscription.start(callback)
+        return subscription
 
     def table(self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None) -> Table:
         """A live copy of a view. Returns when it has all rows."""
@@ -328,6 +413,22 @@ class Client:
     def change_origins(self, method: str, path: str) -> dict[str, Any]:
         """Sends a command about the origins of a stream. Returns the origins."""
         return self._run_coroutine(self._client.change_origins(method, path))
+
+    def advertise(self, stream: str, where: str = "") -> None:
+        """Advertises a stream of this broker to its neighbours, with a condition if not all events are for them."""
+        self._run_coroutine(self._client.advertise(stream, where))
+
+    def add_producer(self, stream: str, name: str, where: str = "") -> None:
+        """Advertises a producer of a global stream at this broker: its events satisfy the condition."""
+        self._run_coroutine(self._client.add_producer(stream, name, where))
+
+    def remove_producer(self, stream: str, name: str) -> None:
+        """Withdraws a producer of a global stream."""
+        self._run_coroutine(self._client.remove_producer(stream, name))
+
+    def unadvertise(self, stream: str) -> None:
+        """Takes the advertisement of a stream back."""
+        self._run_coroutine(self._client.unadvertise(stream))
 
     def program(self) -> str:
         """The text of the running program."""

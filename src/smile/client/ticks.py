@@ -7,12 +7,10 @@ tick can be a clock's.
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Protocol
 
+from smile.horizons import is_clock_tick
+
 TICKS_PER_MICROSECOND = 1024
 TICKS_PER_SECOND = 1_000_000 * TICKS_PER_MICROSECOND
-CLOCK_TICK_MIN = 2**50
-"""Smaller ticks, before the middle of January 1970, are a publisher's."""
-CLOCK_TICK_MAX = 2**62
-"""Ticks from here on, after the year 2112, mean the end of the stream."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -31,10 +29,6 @@ def tick_of(time: datetime) -> int:
     """The first tick at this time. A time without a time zone is in UTC, like the timestamps of a view."""
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
     return (aware - _EPOCH) // timedelta(microseconds=1) * TICKS_PER_MICROSECOND
-
-
-def is_clock_tick(tick: int) -> bool:
-    return CLOCK_TICK_MIN <= tick < CLOCK_TICK_MAX
 
 
 def tick_text(tick: int, today: date | None = None) -> str:

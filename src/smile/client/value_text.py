@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import ROUND_HALF_EVEN, Context, Decimal
-from math import floor, isfinite, log10
+from math import isfinite
 from typing import Any
 
 from smile.client.ticks import interval_text, tick_text
@@ -49,13 +49,15 @@ def rows_text(
 
 
 def float_text(value: float, rounding: str = ROUND_HALF_EVEN) -> str:
-    """Six significant digits, but all digits before the point if they are at most 15."""
+    """Six significant digits, but all digits before the point if they are at most 15. What is rounded is the shortest
+    text of the number: one that has six digits is shown as it was written, also as a bound."""
     if not isfinite(value) or value == 0:
         return "0" if value == 0 else str(value)
-    exponent = floor(log10(abs(value)))
+    shortest = Decimal(repr(value))
+    exponent = shortest.adjusted()
     is_plain = -DIGITS < exponent < 15
     last_place = Decimal(1).scaleb(min(0, exponent - DIGITS + 1) if is_plain else exponent - DIGITS + 1)
-    rounded = Decimal(value).quantize(last_place, rounding, _EXACT)
+    rounded = shortest.quantize(last_place, rounding, _EXACT)
     if is_plain:
         text = f"{rounded:f}"
         return text.rstrip("0").rstrip(".") if "." in text else text

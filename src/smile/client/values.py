@@ -6,6 +6,7 @@ datetime in UTC.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from smile.client.ticks import TICKS_PER_MICROSECOND, as_datetime
-from smile.errors import error
+from smile.errors import SmileError, error
 
 JSON_INT_MAX = 2**53
 """Ticks beyond this are sent as text."""
@@ -175,10 +176,47 @@ def json_text(value: Any) -> str:
     return text
 
 
+def event_json(event: Any, number: int) -> str:
+    """As `json_text`. The error names the event, and the column that cannot be written."""
+    if hasattr(event, "to_frame") or (isinstance(event, tuple) and any(hasattr(part, "to_frame") for part in event)):
+        message = f"event {number}: the {type(event).__name__} is a row of a data frame, and no event"
+        raise error("E078", message, hint="Publish the data frame itself, or row.to_dict() for each row.")
+    try:
+        return json_text(event)
+    except SmileError as problem:
+        raise error(
+            "E078", f"event {number}: {_describe_problem(event, problem)}", hint=_hint(event, problem)
+        ) from None
+
+
+def _describe_problem(event: Any, problem: SmileError) -> str:
+    for name, value in event.items() if isinstance(event, Mapping) else ():
+        if _is_not_finite(value):
+            return f"{name}: {value!r} is not a value"
+        try:
+            json_text({name: value})
+        except SmileError as of_value:
+            return f"{name}: {of_value.message}"
+    return problem.message
+
+
+def _hint(event: Any, problem: SmileError) -> str | None:
+    if isinstance(event, Mapping) and any(map(_is_not_finite, event.values())):
+        return "Write None for no value: NaN, NaT and infinities are not allowed."
+    return problem.hint
+
+
+def _is_not_finite(value: Any) -> bool:
+    """Also of NaT, which is a datetime of pandas."""
+    return (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, datetime) and value != value)
+
+
 def _json_default(value: Any) -> Any:
     match value:
         case Decimal():
             return str(value)
+        case datetime() if _is_not_finite(value):
+            raise TypeError(f"{value!r} is not a value")
         case datetime():
             return timestamp_text(value)
         case date():
@@ -187,7 +225,7 @@ def _json_default(value: Any) -> Any:
             return tick_json((value // timedelta(microseconds=1)) * TICKS_PER_MICROSECOND)
         case bytes():
             return bytes_text(value)
-    if hasattr(value, "item"):  # a NumPy scalar
+    if hasattr(value, "item") and not getattr(value, "ndim", 0):  # a NumPy scalar
         return value.item()
     raise TypeError(f"{type(value).__name__} is not a type of a column")
 
@@ -200,7 +238,10 @@ def validate_event_json(text: str) -> str:
         text.encode()
     except (ValueError, RecursionError) as problem:
         reason = problem.msg if isinstance(problem, json.JSONDecodeError) else str(problem)
-        raise error("E073", f"this is not JSON: {reason[:1].lower()}{reason[1:]}") from None
+        hint = None
+        if not text.lstrip().startswith(("{", "[")):
+            hint = "A text is one event in JSON. `smile publish STREAM FILE` publishes files; pd.read_csv makes frames."
+        raise error("E073", f"this is not JSON: {reason[:1].lower()}{reason[1:]}", hint=hint) from None
     return text
 
 

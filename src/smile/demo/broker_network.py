@@ -22,10 +22,12 @@ class NetworkLink:
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """The programs of brokers by name, and the links between them."""
+    """The programs of brokers by name, and the links between them. `options` are those of `smile serve` that one broker
+    has besides."""
 
     programs: Mapping[str, Path]
     links: Sequence[NetworkLink]
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 TRADE_FLOOR = NetworkPlan(
@@ -38,24 +40,35 @@ TRADE_FLOOR = NetworkPlan(
     ),
 )
 
+_SENSORS = ("hw", "ral", "cern")
+_NEIGHBOURS = {"desk": _SENSORS, "r1": ("hw", "desk"), "r2": ("ral", "desk"), "r3": (*_SENSORS, "r1", "r2", "desk")}
+GRID = NetworkPlan(
+    {name: example_program(f"network/grid/{name}.smile") for name in (*_SENSORS, *_NEIGHBOURS)},
+    tuple(NetworkLink(caller, called) for caller, neighbours in _NEIGHBOURS.items() for called in neighbours),
+    {name: ("--origin", str(number)) for number, name in enumerate(_SENSORS, 2)},
+)
+
 
 @dataclass
 class RunningNetwork:
-    """Brokers and the proxies of their links, if it has proxies. `options` are those of `smile serve`."""
+    """Brokers and the proxies of their links, if it has proxies. `options` are those of `smile serve`. The brokers in
+    `later` are started by `start_later`, when those that they call run."""
 
     plan: NetworkPlan
     folder: Path
     options: Sequence[str] = ()
     delay_s: float = 0.0
     has_proxies: bool = True
+    later: Sequence[str] = ()
     brokers: dict[str, BrokerProcess] = field(default_factory=dict)
     proxies: dict[NetworkLink, TcpProxy] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            stack.callback(self.stop)
             # A broker needs those that it imports from; others start at the same time.
-            waiting = dict(self.plan.programs)
+            waiting = {name: program for name, program in self.plan.programs.items() if name not in self.later}
             while waiting:
                 called = {name: {link.called for link in self.plan.links if link.caller == name} for name in waiting}
                 able = [name for name in waiting if not called[name] & waiting.keys()]
@@ -82,9 +95,27 @@ class RunningNetwork:
         data = self.folder / name
         data.mkdir()
         options = ["--name", name, "--listen", "127.0.0.1:0", "--flight", "", *self.options]
+        options += self.plan.options.get(name, ())
         process = self.brokers[name] = BrokerProcess(program, data, options, variables)
-        stack.callback(process.stop_if_running)
         return process
+
+    def start_later(self, name: str) -> None:
+        self._prepare(self._stack, name, self.plan.programs[name]).start()
+
+    def restart(self, name: str) -> None:
+        """Starts a broker that was killed, with the data and the address that it had."""
+        killed = self.brokers[name]
+        address = killed.url.removeprefix("http://")
+        process = BrokerProcess(
+            killed.program, killed.data, [*killed.options, "--listen", address], killed.variables, url=killed.url
+        )
+        self.brokers[name] = process
+        process.start()
+
+    def stop(self) -> None:
+        """Stops all brokers. Their data remains."""
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(BrokerProcess.stop_if_running, self.brokers.values()))
 
     def wait_until_ready(self) -> None:
         for process in self.brokers.values():

@@ -1,4 +1,5 @@
-"""A broker in a process of its own, started by `smile serve`. It is stopped when its owner is done."""
+"""A broker in a process of its own, started by `smile serve`. It is stopped when its owner is done, and ends with an
+owner that is killed (`child.py`)."""
 
 import os
 import re
@@ -41,13 +42,22 @@ class BrokerProcess:
     @property
     def command(self) -> list[str]:
         program_args = [] if self.program is None else [str(self.program)]
-        return [sys.executable, "-m", "smile.cli.main", "serve", *program_args, "--data", str(self.data), *self.options]
+        return [
+            sys.executable,
+            "-m",
+            "smile.demo.child",
+            "serve",
+            *program_args,
+            "--data",
+            str(self.data),
+            *self.options,
+        ]
 
     def start(self) -> None:
         with (self.data / "broker.log").open("ab") as log:
             self.popen = subprocess.Popen(
                 self.command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # it ends with this process
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -80,6 +90,8 @@ class BrokerProcess:
                     self.listening.set()
                 if line.strip() == "ready":
                     self.ready.set()
+        if popen.stdin is not None:
+            popen.stdin.close()
         self.listening.set()
         self.ready.set()
 

@@ -59,9 +59,11 @@ class FloorSettings:
     open_max: int = 10_000
     rate: float | None = None
     seed: int = 1
+    first_issue: int = 0
+    """The number of the first issue: brokers that share the load have different ones."""
 
     def issue_name(self, number: int) -> str:
-        return f"S{number:03}"
+        return f"S{self.first_issue + number:03}"
 
 
 @dataclass(frozen=True)
@@ -142,11 +144,12 @@ class Bid:
 
 @dataclass
 class Matcher:
-    """Matches the bids of its issues."""
+    """Matches the bids of its issues, `pause_s` seconds after it has seen them."""
 
     clients: FloorClients
     issues: Sequence[str]
     metrics: FloorMetrics
+    pause_s: float = 0.0
     _bids: dict[int, Bid] = field(default_factory=dict)
     _pairs: set[tuple[int, int]] = field(default_factory=set)
 
@@ -157,6 +160,8 @@ class Matcher:
         subscription = await self.clients.floor.subscribe("Matchable", where={"issue": issue})
         async for frame in subscription.frames():
             matches = self._make_matches(frame)
+            if matches and self.pause_s:
+                await asyncio.sleep(self.pause_s)
             for start in range(0, len(matches), BATCH_MAX):
                 part = matches[start : start + BATCH_MAX]
                 await self.clients.matches.publish("Matches", part)

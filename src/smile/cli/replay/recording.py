@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from smile.decoding.event_decoder import EventDecoder
-from smile.errors import error
 from smile.horizons import END
 from smile.log.input_batch import InputBatch
 from smile.log.lines import open_events
 from smile.log.position import BatchLimit, Log
-from smile.log.recorded_events import BadEvent, EventReader
+from smile.log.recorded_events import BadEvent, EventReader, refuse_imported_views
 from smile.log.storage.database import HEADER
 from smile.log.storage.finite_log import FiniteLog
 from smile.log.storage.reading import open_log, read_batches
@@ -53,10 +52,7 @@ def open_recording(
         log = open_log(events, program.log_streams)
         yield LogRecording(FiniteLog.wrap(log) if end else log, BatchLimit(rows=batch))
         return
-    for import_ in program.imports:
-        if import_.stream is None:
-            hint = "Replay the log of a broker that has imported it, or replay the program that defines it."
-            raise error("E048", f"recorded events have no rows of the imported view {import_.name}", hint=hint)
+    refuse_imported_views(program)
     with _open_bad_lines(bad) as bad_lines, open_events(events) as file:
         name = "standard input" if events == "-" else events
         with _progress_bar() as progress:

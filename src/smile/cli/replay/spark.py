@@ -1,16 +1,7 @@
-"""`smile replay` on Spark: writes the events to a log, runs a pipeline over it, and prints the results as they come.
+"""`smile replay` on Spark: writes the events to a log, runs a pipeline over it, and prints the results as they come."""
 
-However it ends, it stops Java and its workers, and deletes all temporary folders.
-"""
-
-import logging
-import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from threading import current_thread, main_thread
-from types import FrameType
+from concurrent.futures import Future
 
 from pyspark.sql import SparkSession
 
@@ -18,11 +9,11 @@ from smile import limits
 from smile.cli.replay.output import ReplayMetrics, print_message, write_batch, write_rows
 from smile.cli.replay.recording import Recording
 from smile.cli.replay.request import ReplayRequest, SparkOptions
+from smile.cli.spark_process import exit_on_sigterm, start_spark
 from smile.engine.generation import Generation
 from smile.engine.local import BatchResult
 from smile.engine.spark.pipeline import SparkPipeline
 from smile.engine.spark.pipeline_directory import PipelineDirectory
-from smile.engine.spark.session import SPARK_ERRORS, JavaProcess
 from smile.errors import SmileError
 from smile.log.input_batch import InputBatch
 from smile.log.position import BatchLimit
@@ -40,7 +31,8 @@ def replay_on_spark(
     recording: Recording,
     metrics: ReplayMetrics,
 ) -> None:
-    with _exit_on_sigterm(), temporary_folder() as folder, _start_spark(spark_options, folder) as spark:
+    master, verbose = spark_options.master, spark_options.verbose
+    with exit_on_sigterm(), temporary_folder() as folder, start_spark(master, verbose, folder) as spark:
         log = recording.log or DurableLog.open_or_create(f"{folder}/log", compiled.rewritten.log_streams, flush=False)
         limit = _batch_limit(request.batch, recording)
         views = tuple(request.views)
@@ -120,59 +112,3 @@ def _batches_or_error(recording: Recording) -> Iterator[InputBatch | SmileError]
         yield from recording.batches()
     except SmileError as problem:
         yield problem
-
-
-@contextmanager
-def _start_spark(spark_options: SparkOptions, folder: Path) -> Iterator["Future[SparkSession]"]:
-    """Starts Spark in another thread, and stops it at the end."""
-    java = JavaProcess(spark_options.master, None if spark_options.verbose else folder / "spark.log")
-    with ThreadPoolExecutor(1) as pool, _discard_logs() if not spark_options.verbose else nullcontext():
-        try:
-            yield pool.submit(java.session, "smile")
-        except SPARK_ERRORS as problem:
-            raise java.explain_failure(problem) or problem from None
-        finally:
-            with _ignore_signals():
-                java.stop()
-
-
-@contextmanager
-def _discard_logs() -> Iterator[None]:
-    """PySpark also logs what it raises: to standard error, unless there is a handler."""
-    null_handler = logging.NullHandler()
-    logging.getLogger().addHandler(null_handler)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(null_handler)
-
-
-@contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """SIGTERM raises SystemExit, so that everything is cleaned up."""
-    if current_thread() is not main_thread():
-        yield
-        return
-
-    def end(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    old_handler = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, old_handler)
-
-
-@contextmanager
-def _ignore_signals() -> Iterator[None]:
-    """Ignores signals during the short cleanup, so that a second Ctrl-C leaves nothing behind."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    old_handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in old_handlers.items():
-            signal.signal(number, handler)

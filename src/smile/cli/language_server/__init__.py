@@ -1,0 +1,1 @@
+"""`smile lsp`: a language server for SmileSQL and MMPL."""

@@ -1,0 +1,1 @@
+"""Connectors: sources whose events are logged once, and sinks that are kept equal to a view."""
