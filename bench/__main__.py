@@ -2,18 +2,34 @@
 
 import sys
 
-from bench import closed_loop, compile, engine, fanout, log, network, peer_comparison, publishing, spark
+from bench import (
+    closed_loop,
+    compile,
+    engine,
+    fanout,
+    log,
+    network,
+    nexmark,
+    peer_comparison,
+    postgres,
+    publishing,
+    registry,
+    spark,
+)
 from bench.report import Report
 
 PARTS = {
     "compile": compile.run,
     "engine": engine.run,
+    "nexmark": nexmark.run,
     "spark": spark.run,
     "log": log.run,
     "publishing": publishing.run,
     "fanout": fanout.run,
     "floor": closed_loop.run,
     "network": network.run,
+    "postgres": postgres.run,
+    "registry": registry.run,
     "peers": peer_comparison.run,
 }
 

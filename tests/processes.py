@@ -27,7 +27,7 @@ from smile.cli.main import app
 T = TypeVar("T")
 
 SMILE = str(Path(sys.executable).parent / "smile")
-WAIT_S = 240.0
+WAIT_S = 120.0
 """How long a test waits for anything that must happen. It is long because a busy machine is slow: it only delays tests
 that fail."""
 
@@ -65,7 +65,9 @@ def clean_environment(**variables: str) -> dict[str, str]:
     return {**kept, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **variables}
 
 
-def run_smile(*words: str, cwd: Path, stdin: str | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_smile(
+    *words: str, cwd: Path, stdin: str | None = None, seconds: float = WAIT_S, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Runs the command as a process. `invoke_smile` is quicker, and enough unless the process itself is tested."""
     return subprocess.run(
         [SMILE, *words],
@@ -74,7 +76,7 @@ def run_smile(*words: str, cwd: Path, stdin: str | None = None, **variables: str
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=WAIT_S,
+        timeout=seconds,
     )
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from smile import limits
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -51,6 +53,13 @@ def shared_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Callab
 @pytest.fixture
 def spark(shared_session: "Callable[[], SparkSession]") -> "SparkSession":
     return shared_session()
+
+
+@pytest.fixture(autouse=True)
+def no_stand_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test on Spark is of Spark: views wait for it, unless the test is of what stands in for it meanwhile (`held`)."""
+    if "held" not in request.fixturenames:
+        monkeypatch.setattr(limits, "stand_in_backlog_max", -1)
 
 
 @pytest.fixture

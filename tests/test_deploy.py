@@ -116,7 +116,7 @@ def test_the_image_is_what_the_document_says() -> None:
     # It is installed from the same files, in the same way.
     pip = [words for words in documented() if words[0].endswith("/pip")]
     assert [words[1:4] for words in pip] == [["install", "--constraint", "requirements.lock"]]
-    assert "/opt/smile/bin/pip install --no-cache-dir --constraint /build/requirements.lock /build" in runs
+    assert '/opt/smile/bin/pip install --no-cache-dir --constraint /build/requirements.lock "/build[all]"' in runs
     for source in " ".join(rest.rsplit(" ", 1)[0] for rest in said("COPY")).split():
         assert (ROOT / source).exists(), source
 

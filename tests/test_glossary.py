@@ -36,8 +36,8 @@ def test_every_place_exists() -> None:
     for word, place in rows():
         if not place:
             continue
-        match = re.fullmatch(r"`(?P<module>[\w/]+\.py)(?:: (?P<name>\w+))?`", place)
-        assert match, f"{word}: {place} is not `folder/module.py` or `folder/module.py: Name`"
+        match = re.fullmatch(r"`(?P<module>[\w/]+\.(?:py|sql))(?:: (?P<name>\w+))?`", place)
+        assert match, f"{word}: {place} is not `folder/module.py`, `folder/file.sql` or `folder/module.py: Name`"
         module = ROOT / "src" / "smile" / match["module"]
         assert module.exists(), f"{word}: there is no {match['module']}"
         if match["name"]:

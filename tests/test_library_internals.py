@@ -58,7 +58,7 @@ USED: list[tuple[Any, str]] = [
         (WebSocketsSansIOProtocol, name)
         for name in """connection_lost resume_writing handle_connect send_receive_event_to_app writable disconnected
         close_sent close_timer close_timeout conn queue frames curr_msg_data_type read_paused transport loop
-        scope""".split()
+        scope send handshake_complete""".split()
     ),
     *((ServerProtocol, name) for name in "state send_close data_to_send".split()),
     (protocol.State, "OPEN"),

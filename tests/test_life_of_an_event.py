@@ -16,6 +16,7 @@ OTHER_WAYS = {
     "gateway/flight/service.py",
     "encoding/arrow_changes.py",
     "client/rows.py",
+    "broker/maintenance/stand_in.py",
 }
 """Modules that the page mentions for other engines, interfaces and processes, and a protocol."""
 

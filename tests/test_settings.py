@@ -7,20 +7,25 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from smile.errors import SmileError
 from smile.settings import (
     NEIGHBOUR_SETTINGS,
+    POSTGRES_SETTINGS,
     SETTINGS,
+    SINK_SETTINGS,
+    SOURCE_SETTINGS,
     NeighbourSettings,
     Setting,
     Settings,
     Value,
     is_loopback,
-    neighbour_variable,
     parse_address,
+    postgres_variable,
     read_settings,
+    table_variable,
 )
 from tests.repeatable import scaled
 
@@ -39,6 +44,7 @@ OTHER: dict[str, Value] = {
     "origin": 1023,
     "keep": "7 days",
     "away_max": "2 hours",
+    "lease": "3 seconds",
     "silence_ms": 5,
     "idle_ms": 6,
     "auth": True,
@@ -47,6 +53,7 @@ OTHER: dict[str, Value] = {
     "insecure": True,
     "origins": ("https://a.example", "http://[::1]:8080"),
     "hosts": ("a.example", "::1"),
+    "tour": "tour.json",
     "message_bytes_max": 11,
     "bulk_bytes_max": 12,
     "connections_max": 13,
@@ -60,6 +67,7 @@ OTHER: dict[str, Value] = {
     "view_memory_max": 10**8,
     "events_per_second_max": 17,
     "requests_per_second_max": 18,
+    "advertise": False,
     "log_format": "text",
     "log_level": "debug",
 }
@@ -163,7 +171,7 @@ def test_a_wrong_value_is_refused_with_its_place(name: str, value: str, message:
     ("lines", "message"),
     [
         ("listn = 'a:1'", "listn: there is no such setting / Did you mean listen?"),
-        ("colour = 'red'", "colour: there is no such setting / See docs/running.md for all of them."),
+        ("hue = 'red'", "hue: there is no such setting / See docs/running.md for all of them."),
         ("[smile]\nlisten = 'a:1'", "smile: there is no such setting"),
         ("listen = 7400", "listen: it must be text, in quotes"),
         ("partitions = '2'", "partitions: it must be a whole number, without quotes"),
@@ -245,6 +253,7 @@ def test_tokens_of_neighbours_are_not_displayed() -> None:
         ("[brokers.buys]\nurl = 'ftp://a'", 'brokers.buys.url: "ftp://a" is not a URL of a broker / Write https://'),
         ("[brokers.buys]\nurl = 'http://a/b'", '"http://a/b" is not a URL of a broker'),
         ("[brokers.buys]\nurl = 'http://u:p@a'", "is not a URL of a broker"),
+        ("[brokers.buys]\nurl = 'http://a:65536'", "is not a URL of a broker"),
         ("[brokers.buys]\ntoken = 'a b'", "brokers.buys.token: it has characters that are not allowed in a token"),
         ("[brokers.buys]\ntoken = 7", "brokers.buys.token: it must be text, in quotes"),
         ("[brokers.'a b']", 'brokers.a b: "a b" is not a name of a broker'),
@@ -255,6 +264,32 @@ def test_a_wrong_neighbour_is_refused(lines: str, message: str, tmp_path: Path) 
     config = tmp_path / "smile.toml"
     config.write_text(lines)
     assert message in complaint(str(config))
+
+
+def test_the_database_comes_from_the_file_and_the_environment(tmp_path: Path) -> None:
+    config = tmp_path / "smile.toml"
+    config.write_text("[postgres]\nurl = 'postgresql://db/shop'\n")
+    assert read_settings(str(config), {}, {}).postgres.url == "postgresql://db/shop"
+    read = read_settings(str(config), {"SMILE_POSTGRES_URL": "host=db dbname=a password=secret"}, {})
+    assert read.postgres.url == "host=db dbname=a password=secret"
+    assert "secret" not in f"{read} {read!r}"
+    assert read_settings(None, {}, {}).postgres.url == ""
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("postgres = 'postgresql://a'", "postgres: it must be a table / Write [postgres]"),
+        ("[postgres]\nurll = ''", "postgres.urll: there is no such setting / Did you mean url?"),
+        ("[postgres]\nurl = 'http://secret@a'", "postgres.url: it is not a connection string of PostgreSQL"),
+    ],
+)
+def test_a_wrong_database_is_refused(lines: str, message: str, tmp_path: Path) -> None:
+    config = tmp_path / "smile.toml"
+    config.write_text(lines)
+    assert message in complaint(str(config))
+    assert "secret" not in complaint(str(config))
+    assert "SMILE_POSTGRES_URLL: there is no such setting" in complaint(environment={"SMILE_POSTGRES_URLL": "x"})
 
 
 def test_wrong_variables_of_neighbours_are_refused() -> None:
@@ -326,8 +361,15 @@ def test_every_setting_is_documented() -> None:
     """With its name, variable, flag, default and meaning as the code has them, in the code's order."""
     documented = [line for line in RUNNING.read_text().splitlines() if re.match(r"\| `\w+` \| `SMILE_", line)]
     assert documented == [row(setting) for setting in SETTINGS.values()] + [
-        f"| `{setting.name}` | `{neighbour_variable('NAME', setting)}` | {setting.meaning} |"
+        f"| `{setting.name}` | `{table_variable('brokers', 'NAME', setting)}` | {setting.meaning} |"
         for setting in NEIGHBOUR_SETTINGS.values()
+    ] + [
+        f"| `{setting.name}` | `{table_variable(table, 'NAME', setting)}` | {setting.meaning} |"
+        for table, settings in (("sources", SOURCE_SETTINGS), ("sinks", SINK_SETTINGS))
+        for setting in settings.values()
+    ] + [
+        f"| `{setting.name}` | `{postgres_variable(setting)}` | {setting.meaning} |"
+        for setting in POSTGRES_SETTINGS.values()
     ]
 
 
@@ -335,12 +377,25 @@ def test_the_example_file_is_right(tmp_path: Path) -> None:
     example = ROOT / "deploy" / "smile.toml"
     read_settings(str(example), {}, {})
     # What is commented out is right too, and together all settings are there with their defaults or others.
-    uncommented = re.sub(r"^# ?(\w+ = |\[brokers\.)", r"\1", example.read_text(), flags=re.MULTILINE)
+    uncommented = re.sub(
+        r"^# ?(\w+ = |\[brokers\.|\[sources\.|\[sinks\.|\[postgres)", r"\1", example.read_text(), flags=re.MULTILINE
+    )
     uncommented_file = tmp_path / "smile.toml"
     uncommented_file.write_text(uncommented)
     assert read_settings(str(uncommented_file), {}, {}).brokers["buys"].url
-    assert set(tomllib.loads(uncommented)) <= {*SETTINGS, "brokers"}
+    assert set(tomllib.loads(uncommented)) <= {*SETTINGS, "brokers", "sources", "sinks", "postgres"}
 
 
 if __name__ == "__main__":
     print("\n".join(row(setting) for setting in SETTINGS.values()))  # noqa: T201
+
+
+@pytest.mark.parametrize("setting", ["ca", "types"])
+def test_files_of_neighbours_must_be_there(tmp_path: Path, setting: str) -> None:
+    path = tmp_path / "file"
+    settings = Settings(brokers={"buys": msgspec.convert({setting: str(path)}, NeighbourSettings)})
+    with pytest.raises(SmileError, match=f"brokers.buys.{setting}: {path} cannot be read: No such file") as problem:
+        settings.require_files()
+    assert problem.value.diagnostics[0].code == "E100"
+    path.write_text("")
+    settings.require_files()

@@ -53,10 +53,20 @@ def parts(seed: int) -> list[Part]:
     return [
         Part("lint", [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy", *CODE]]),
         Part("tests", [[*PYTEST, f"--hypothesis-seed={seed}"]], {"SMILE_RUNS": "5"}),
+        # It measures how smooth a page is, so nothing runs beside it.
+        Part("console under load", [["pytest", "-q", "-rP", "tests/console/load.py"]]),
         Part("random programs", [[*PYTEST, *RANDOM_PROGRAMS]], seeds(1000)),
         Part("random programs on Spark", [[*PYTEST, "tests/engine/spark/test_random_programs.py"]], seeds(100)),
         Part("torture", [[*PYTEST, "tests/torture/test_kills.py"]], {**seeds(10), "TORTURED": "local"}),
         Part("torture on Spark", [[*PYTEST, "tests/torture/test_kills.py"]], {**seeds(3), "TORTURED": "spark"}),
+        *(
+            Part(
+                f"PostgreSQL {programs.parts[-2]}",
+                [[*PYTEST, "tests/postgres"]],
+                {"SMILE_TEST_POSTGRES": str(programs)},
+            )
+            for programs in sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+        ),
         Part("mutants", [["tools.mutants", "--count", "40", "--seed", str(seed)]]),
         Part("simulation", [["tests.simulation", f"{seed}-{seed + 999}"]]),
         Part("planted bugs", [[*PYTEST, "tests/engine/canaries.py", "tests/torture/canaries.py"]]),

@@ -4,6 +4,8 @@ It runs on a bare Python 3.11, so it uses only the standard library.
 """
 
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -33,6 +35,29 @@ def main() -> None:
     must_run([*PIP, "install", "--no-deps", "--no-build-isolation", "-e", ROOT], "SMILE could not be installed")
     must_run([*PIP, "check"], "requirements.lock is not complete; run make lock")
     must_run([PYTHON, ROOT / "tools" / "setup_java.py"], "Java could not be set up")
+    if not runs([PYTHON.with_name("smile"), "prepare"]):
+        print("setup: the classes of Spark could not be stored, so it starts more slowly: smile prepare says why")
+    set_up_programs_of_tests()
+
+
+def set_up_programs_of_tests() -> None:
+    """Where a program cannot be installed, the tests that need it are skipped, and say so."""
+    found_by_package = {
+        "chromium": any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+        "mosquitto": shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin"),
+        "nodejs": shutil.which("node"),
+        "npm": shutil.which("npm"),
+    }
+    missing = [package for package, found in found_by_package.items() if not found]
+    if not missing:
+        return
+    can_install = os.geteuid() == 0 and shutil.which("apt-get")
+    # Debian starts a service when it is installed, on the machine's own port: tests start Mosquitto themselves.
+    install: list[str | Path] = ["env", "RUNLEVEL=1", "apt-get", "install", "--yes", *missing]
+    if can_install and runs(["apt-get", "update"]) and runs(install):
+        return
+    packages = " ".join(missing)
+    print(f"setup: tests that need {packages} will be skipped: apt-get install {packages}")
 
 
 def make_venv() -> None:
