@@ -1,5 +1,6 @@
 """The plugins of this suite, the order in which tests run, and a local time for tests that show times."""
 
+import gc
 import time
 from collections.abc import Iterator
 
@@ -13,6 +14,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest come first, so that no worker is left with a long test at the end: the group of tests that share a Spark
     session, which one worker runs, then the other slow tests. Otherwise the order is kept."""
     items.sort(key=_rank)
+
+
+def pytest_collection_finish() -> None:
+    """The tests and modules that exist now stay until the end: garbage collections need not visit them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _rank(item: pytest.Item) -> int:

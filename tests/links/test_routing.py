@@ -385,3 +385,14 @@ def test_random_networks(seed: int) -> None:
     before = network.messages
     network.settle()
     assert network.messages == before, "nothing is sent when nothing changes"
+
+
+def test_an_unconfirmed_update_waits_until_it_is_repeated() -> None:
+    """A link whose neighbour does not answer does not poll in vain, also when the table is to be computed again."""
+    exchange = RoutingExchange(dict, lambda: 1, dict, lambda table: None)
+    now = 0.0
+    for _ in range(5):
+        assert exchange.poll(now)
+        assert exchange.deadline == now + RESEND_S
+        assert not exchange.poll(now + RESEND_S / 2)
+        now = exchange.deadline

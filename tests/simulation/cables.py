@@ -166,7 +166,16 @@ class CableEnd:
         if self.broker.frozen_until > self.world.now:
             self.alarm.set(self.broker.frozen_until)
             return
-        self._run(lambda: self.state.poll(self.world.now, self._queued_bytes < BUFFER_BYTES))
+        self._run(self._poll)
+
+    def _poll(self) -> None:
+        self.state.poll(self.world.now, self._has_room)
+        if self.state.deadline <= self.world.now:
+            self.world.complain(f"{self.cable.name}: {self.broker.name} does not wait for anything, but polls again")
+
+    @property
+    def _has_room(self) -> bool:
+        return self._queued_bytes < BUFFER_BYTES
 
     def receive(self, packet: bytes) -> None:
         if not self.is_open:
@@ -176,7 +185,10 @@ class CableEnd:
         if until > self.world.now:
             self.world.scheduler.at(until, f"{self.cable.name} {self.side} reads", lambda: self.receive(packet))
             return
+        had_room = self.other._has_room
         self.other._queued_bytes -= len(packet)
+        if not had_room and self.other._has_room:
+            self.other._wake()
         self._run(lambda: self.state.receive(packet, self.world.now))
         self.alarm.set(self.world.now)
 

@@ -187,7 +187,7 @@ class Link:
 
     def poll(self, now: float, is_writable: bool = True) -> None:
         """Does what is due. Raises E121 if the neighbour is silent for too long."""
-        if now - self._received_at >= DEAD_S:
+        if now >= self._received_at + DEAD_S:
             raise error("E121", f"the neighbour has been silent for {DEAD_S:.0f} seconds")
         if self.neighbour is not None:
             if self._routing is not None and self.routes:
@@ -197,6 +197,8 @@ class Link:
             self._poll_imports(now)
             if is_writable:
                 self._send_exports(now)
+            else:
+                self._held_until = None  # it waits for room, not for a time
         elif now >= self._greet_at:
             self._greet(now)
         self._confirm(now)

@@ -56,7 +56,8 @@ class RoutingExchange:
 
     @property
     def deadline(self) -> float:
-        return self._refresh_at if self._unconfirmed is None else min(self._resend_at, self._refresh_at)
+        """When `poll` has something to do. Until an update is confirmed, that is only to repeat it."""
+        return self._refresh_at if self._unconfirmed is None else self._resend_at
 
     def poll(self, now: float) -> list[RoutingUpdate]:
         """The updates that are to be sent now."""
