@@ -20,7 +20,7 @@ from smile.kernels.groups.summarize import MultiMemberGroups
 from smile.source import Source
 from tests.broker.test_broker import code_of, publish, rows_of
 from tests.brokers import open_broker
-from tests.processes import wait_until
+from tests.processes import WAIT_S, wait_until
 
 STREAMS = """
 CREATE STREAM A (t: time -> v: int);
@@ -86,7 +86,7 @@ def test_a_view_that_cannot_be_computed_is_paused_and_the_others_go_on(opened: O
         pause = wait_for_pause(broker, "Bad")
         assert (pause.code, pause.is_temporary) == ("E051", False)
         assert wait_for_pause(broker, "OnBad") == pause
-        assert woken.wait(10)
+        assert woken.wait(WAIT_S)
         assert subscription.take_pause_change()
         assert {name for name, view in broker.views.items() if view.pause} == {"Bad", "OnBad"}
         after |= publish(broker, "B", ("x", 5)) | publish(broker, "A", (7,))

@@ -53,7 +53,7 @@ def wait_until_equal(broker: Broker, chosen: Mapping[str, Mapping[str, Any]], wh
     def are_equal() -> bool:
         return all(table_rows(Path(s["url"])) == view_rows(broker, s["view"], s["knowledge"]) for s in chosen.values())
 
-    wait_until(are_equal, f"{what}: the tables are not equal to their views", 60)
+    wait_until(are_equal, f"{what}: the tables are not equal to their views")
 
 
 @pytest.mark.parametrize("seed", range(scaled(2)))

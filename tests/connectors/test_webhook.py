@@ -142,7 +142,7 @@ def test_the_receiver_ends_with_the_rows_of_the_view(tmp_path: Path, seed: int) 
                         shown[item] = body["row"]["total"]
                 return shown == expected(broker)
 
-            wait_until(is_equal, f"seed {seed}: {receiver.taken()}, not {expected(broker)}", 60)
+            wait_until(is_equal, f"seed {seed}: {receiver.taken()}, not {expected(broker)}")
 
 
 def expected(broker: Any) -> dict[str, Any]:

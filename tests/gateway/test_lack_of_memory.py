@@ -1,8 +1,8 @@
 """Requests for which there is no memory are answered with 503, wherever it is lacking; the next ones succeed."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from smile.gateway.http import publish as entry
 from smile.log.storage.durable import DurableLog
 from smile.source import Source
 from tests.brokers import PROGRAM, InProcessBroker, bid, open_broker
+from tests.processes import WAIT_S, wait_until
 
 MEMORY_ERRORS = [MemoryError(), pa.ArrowMemoryError("malloc of size 123 failed")]
 
@@ -78,11 +79,17 @@ def test_what_is_logged_is_acknowledged_though_there_is_no_memory_to_note_it(
 def test_a_stop_does_not_wait_for_a_batch_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "maintainer_stop_s_max", 0.2)
     with open_broker(tmp_path, Source("floor.smile", PROGRAM), flight="", flush=False) as broker:
-        monkeypatch.setattr(LocalExecutor, "advance", lambda _: time.sleep(3))
-        time.sleep(0.5)
-        begun = time.monotonic()
-        broker.stop()
-        assert time.monotonic() - begun < 2.5
-        assert broker.has_unfinished_work
-        time.sleep(3)
-        assert not broker.has_unfinished_work
+        has_begun, may_end = Event(), Event()
+
+        def advance(_: LocalExecutor) -> bool:
+            has_begun.set()
+            return not may_end.wait(WAIT_S)
+
+        monkeypatch.setattr(LocalExecutor, "advance", advance)
+        try:
+            assert has_begun.wait(WAIT_S)
+            broker.stop()
+            assert not may_end.is_set() and broker.has_unfinished_work
+        finally:
+            may_end.set()
+        wait_until(lambda: not broker.has_unfinished_work, "the batch does not end")

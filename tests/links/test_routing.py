@@ -389,7 +389,7 @@ def test_random_networks(seed: int) -> None:
 
 def test_an_unconfirmed_update_waits_until_it_is_repeated() -> None:
     """A link whose neighbour does not answer does not poll in vain, also when the table is to be computed again."""
-    exchange = RoutingExchange(dict, lambda: 1, dict, lambda table: None)
+    exchange = RoutingExchange(dict, lambda: 1, dict, lambda _: None)
     now = 0.0
     for _ in range(5):
         assert exchange.poll(now)

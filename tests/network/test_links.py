@@ -76,9 +76,9 @@ def test_a_half_open_connection_is_noticed(tmp_path: Path) -> None:
         proxy.is_stalled = True
         buys.publish("Bids", {"issue": "IBM", "shares": 70})
         wait_until(
-            lambda: (import_status(floor, "Sums")["problem"] or {}).get("code") == "E121", "floor notices nothing", 30
+            lambda: (import_status(floor, "Sums")["problem"] or {}).get("code") == "E121", "floor notices nothing"
         )
-        wait_until(lambda: not link_status(buys, "floor"), "buys notices nothing", 30)
+        wait_until(lambda: not link_status(buys, "floor"), "buys notices nothing")
         proxy.is_stalled = False
         wait_for_rows(floor, "Large", {"IBM": 70})
         (link,) = [link for link in link_status(floor, "buys") if link["state"] == "open"]

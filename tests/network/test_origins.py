@@ -61,7 +61,7 @@ def wait_for_events(broker: BrokerProcess, events: dict[int, str], final: bool =
         return bool(shown[0] == events) and (is_final or not final)
 
     try:
-        wait_until(is_reached, f"the events do not become {events}", 60.0)
+        wait_until(is_reached, f"the events do not become {events}")
     except AssertionError as problem:
         raise AssertionError(f"{problem}: {shown}; {status(broker)['hosted']} {status(broker)['imports']}") from None
 

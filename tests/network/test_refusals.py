@@ -51,7 +51,7 @@ def wait_for_problem(broker: InProcessBroker, code: str, state: str) -> Json:
         return problem if problem and problem["code"] == code and status["state"] == state else None
 
     try:
-        problem = wait_until(find, f"{code} does not appear", 60.0)
+        problem = wait_until(find, f"{code} does not appear")
     except AssertionError as failure:
         raise AssertionError(f"{failure}: {broker.broker.status()['imports']}") from None
     assert problem is not None

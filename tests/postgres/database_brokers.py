@@ -51,7 +51,7 @@ def wait_for_noted(connection: Connection, subscription: str, expected: list[int
         return len(noted(connection, subscription)) >= len(expected)
 
     try:
-        wait_until(has_all, "events are missing", 60)
+        wait_until(has_all, "events are missing")
     finally:
         assert sorted(noted(connection, subscription)) == sorted(expected)
 

@@ -130,9 +130,9 @@ def test_publishers_are_refused_and_nothing_else_is_lost(disk: Disk, small_datab
         committed = publish_while_there_is_room(connection, 0)
         assert 0 < len(committed) < EVENTS
         with serving(small_database, tmp_path) as broker:
-            wait_until(lambda: len(logged(broker, "E")) == len(committed), "the full queue is not captured", 60)
+            wait_until(lambda: len(logged(broker, "E")) == len(committed), "the full queue is not captured")
             disk.make_room()
             more = publish_while_there_is_room(connection, EVENTS)
             assert len(more) == EVENTS
-            wait_until(lambda: len(logged(broker, "E")) == len(committed) + EVENTS, "events are missing", 60)
+            wait_until(lambda: len(logged(broker, "E")) == len(committed) + EVENTS, "events are missing")
             assert [e["n"] for e in logged(broker, "E")] == [*committed, *more]

@@ -164,17 +164,17 @@ def check(url: str, processes: Processes, folder: Path) -> int:
     truth = by_publisher(select(url, "SELECT who, n FROM public.published ORDER BY who, n"))
     total = sum(map(len, truth.values()))
     received = "SELECT who, n FROM public.received ORDER BY id"
-    wait_until(lambda: len(select(url, received)) >= total, f"not all of {total} events are delivered", 90)
+    wait_until(lambda: len(select(url, received)) >= total, f"not all of {total} events are delivered")
     wanted = sorted((who, len(ns), sum(ns), max(ns)) for who, ns in truth.items())
     counts = "SELECT who, events, total, most FROM public.counts ORDER BY who"
-    wait_until(lambda: select(url, counts) == wanted, f"the table does not equal the view: {wanted}", 90)
+    wait_until(lambda: select(url, counts) == wanted, f"the table does not equal the view: {wanted}")
     tried = "SELECT who, n FROM public.tried UNION ALL SELECT who, n FROM smile.a_exception ORDER BY who, n"
-    wait_until(lambda: len(select(url, tried)) >= total, "not all events were tried", 90)
+    wait_until(lambda: len(select(url, tried)) >= total, "not all events were tried")
     committed = {id_ for (id_,) in select(url, "SELECT id FROM public.committed")}
     waiting = "SELECT pg_current_wal_flush_lsn() <= confirmed_flush_lsn FROM pg_replication_slots WHERE database = "
-    wait_until(lambda: select(url, f"{waiting} current_database()") == [(True,)], "messages are not captured", 90)
+    wait_until(lambda: select(url, f"{waiting} current_database()") == [(True,)], "messages are not captured")
     taken = "SELECT count(*) FROM smile.in_queue_unlogged"
-    wait_until(lambda: select(url, taken) == [(0,)], "unlogged events are not captured", 90)
+    wait_until(lambda: select(url, taken) == [(0,)], "unlogged events are not captured")
     processes.stop_broker()
     assert by_publisher(select(url, received)) == truth, "the function was not called once for each event, in order"
     assert by_publisher(select(url, tried)) == truth
@@ -218,7 +218,7 @@ def run(server: Server, url: str, folder: Path, seed: int, kills: int) -> int:
     random = Random(seed)
     prepare(url)
     with running(server, url, folder, seed) as processes:
-        wait_until(lambda: len(select(url, "SELECT FROM public.received LIMIT 5")) == 5, "nothing is delivered", 90)
+        wait_until(lambda: len(select(url, "SELECT FROM public.received LIMIT 5")) == 5, "nothing is delivered")
         for _ in range(kills):
             time.sleep(random.random() * 2)
             processes.kill(random.choice(["client", "server", "broker"]), random)

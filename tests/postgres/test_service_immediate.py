@@ -57,7 +57,7 @@ def test_the_slot_does_not_keep_what_others_write(database: str, tmp_path: Path)
         before = connection.execute(position).fetchone()
         with serving(database, tmp_path):
             connection.execute("CREATE TABLE public.other AS SELECT generate_series(1, 1000) AS n")
-            wait_until(lambda: connection.execute(position).fetchone() != before, "the slot stays where it is", 60)
+            wait_until(lambda: connection.execute(position).fetchone() != before, "the slot stays where it is")
 
 
 @pytest.mark.slow

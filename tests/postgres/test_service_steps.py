@@ -86,7 +86,7 @@ def test_a_step_that_fails_is_repeated(
         publish(connection, "E", {"n": 8})
         with serving(database, tmp_path, PROGRAM) as broker:
             received = "SELECT n FROM public.received ORDER BY id"
-            wait_until(lambda: (8,) in connection.execute(received).fetchall(), "not everything is delivered", 60)
+            wait_until(lambda: (8,) in connection.execute(received).fetchall(), "not everything is delivered")
             total = "SELECT events, total FROM public.total"
             wait_until(
                 lambda: (

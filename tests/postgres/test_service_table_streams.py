@@ -72,9 +72,9 @@ def test_snapshot_and_changes_are_the_table(database: str, tmp_path: Path) -> No
             stopping.set()
             for writer in writers:
                 writer.join()
-        wait_until(lambda: replayed_rows(broker) == table_rows(connection), "the stream is not the table", 60)
+        wait_until(lambda: replayed_rows(broker) == table_rows(connection), "the stream is not the table")
         connection.execute("TRUNCATE public.things")
-        wait_until(lambda: not replayed_rows(broker), "the stream is not empty after TRUNCATE", 60)
+        wait_until(lambda: not replayed_rows(broker), "the stream is not empty after TRUNCATE")
         assert broker.program.streams[-1].is_table
 
 

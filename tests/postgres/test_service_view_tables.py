@@ -102,7 +102,7 @@ def test_a_table_goes_on_after_restarts_and_is_never_empty(database: str, tmp_pa
                     total += amount
                 wait_for_events(broker, "Trades", 3 * (n + 1))
                 wait_for_rows(connection, "public.overall", [(Decimal(total),)])
-                wait_until(partial(has_rows, reader, "public.big", 2 * (n + 1)), "rows are missing", 30)
+                wait_until(partial(has_rows, reader, "public.big", 2 * (n + 1)), "rows are missing")
             assert rows(reader, "public.overall") == [(Decimal(total),)]
 
 
@@ -147,7 +147,7 @@ def test_a_dropped_table_is_gone(database: str, tmp_path: Path) -> None:
         trade(connection, "A", 4)
         wait_for_rows(connection, "public.overall", [(Decimal(4),)])
         connection.execute("SELECT smile.drop_view_table('public.overall')")
-        wait_until(lambda: not broker.status()["postgres"]["view_tables"], "the table is still maintained", 30)
+        wait_until(lambda: not broker.status()["postgres"]["view_tables"], "the table is still maintained")
         trade(connection, "A", 5)
         wait_for_events(broker, "Trades", 2)
         assert rows(connection, "public.overall") is None

@@ -27,7 +27,7 @@ def wait_for_output(opened: Shell, command: str, expected: str) -> None:
         return printed.strip() == expected.strip()
 
     try:
-        wait_until(is_printed, f"this is not printed: {expected}", 60)
+        wait_until(is_printed, f"this is not printed: {expected}")
     except AssertionError as problem:
         raise AssertionError(f"{problem}\nbut this: {printed}") from None
 

@@ -55,7 +55,7 @@ TOPOLOGIES = (
     ),
 )
 
-TOPOLOGY_WEIGHTS = (2, 2, 2, 2, 2, 2, 3, 5, 2, 3, 1)
+TOPOLOGY_WEIGHTS = (3, 3, 3, 2, 2, 1, 3, 5, 1, 2, 1)
 """How often each is drawn: large ones take long."""
 MANY_HOSTS = 0.8
 """How many of the streams have many origins where there are several hosts, if they can."""

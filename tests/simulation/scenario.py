@@ -23,7 +23,7 @@ from tests.simulation.programs import (
     published_streams,
 )
 
-FAULTY_S = 24.0
+FAULTY_S = 18.0
 """For how long events are published and faults occur. Then everything is repaired."""
 
 
@@ -68,6 +68,8 @@ class FaultKind(Enum):
 
 ORIGIN_FAULTS = (FaultKind.ORIGIN_LEFT, FaultKind.ORIGIN_FENCED, FaultKind.ORIGIN_DEAD)
 """Of streams with many origins."""
+IDLE_MS = (500, 2_000, 5_000)
+"""How often an idle broker says that nothing has happened. The least of them costs most."""
 FENCE_WAIT_S = 6.0
 """How long a broker is away before somebody fences it."""
 MESSAGE_FAULTS = (FaultKind.LOST, FaultKind.REPEATED, FaultKind.REORDERED, FaultKind.DELAYED)
@@ -132,6 +134,10 @@ class Scenario:
     """Another one gives other delays with the same publications and faults."""
 
     @property
+    def faulty_s(self) -> float:
+        return FAULTY_S
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The fields of which something can be left out."""
         return "faults", "publications"
@@ -161,11 +167,11 @@ def draw_scenario(seed: int, has_given_ticks: bool = False) -> Scenario:
     topology = random.choices(TOPOLOGIES, TOPOLOGY_WEIGHTS)[0]
     share = 1.0 if has_given_ticks else 0.5
     with memoized_compilation():
-        programs = tuple(draw_programs(topology, random, random.choice((2, 3, 3, 4)), share))
+        programs = tuple(draw_programs(topology, random, random.choice((2, 2, 3, 4)), share))
     truncation = random.choices(_TRUNCATIONS, (6, 3, 2))[0]
     faults = _draw_faults(random, topology, programs, truncation)
     publications = _draw_publications(random, programs)
-    return Scenario(seed, topology, programs, publications, faults, random.choice((500, 2_000, 5_000)), truncation)
+    return Scenario(seed, topology, programs, publications, faults, random.choices(IDLE_MS, (1, 3, 3))[0], truncation)
 
 
 def _draw_publications(random: Random, programs: tuple[mmpl.Program, ...]) -> tuple[PlannedPublication, ...]:
@@ -176,7 +182,7 @@ def _draw_publications(random: Random, programs: tuple[mmpl.Program, ...]) -> tu
     hosts = {name: hosts_of(programs, name) for name in streams}
     histories = Histories(whole, random)
     publications = list[PlannedPublication]()
-    times = sorted(random.uniform(0.5, FAULTY_S) for _ in range(random.choice((4, 10, 10, 20))))
+    times = sorted(random.uniform(0.5, FAULTY_S) for _ in range(random.choice((4, 8, 8, 16))))
     for time in times:
         for line in [histories.line() for _ in range(random.choice((1, 1, 2, 4)))]:
             publications += _planned(random, time, line, streams, hosts)
@@ -213,7 +219,7 @@ def _draw_faults(
     for kind in FaultKind:
         for _ in range(random.choice((0, 0, 0, 1, 1, 2)) if targets[kind] else 0):
             start = random.uniform(0.0, FAULTY_S)
-            duration_s = random.choice((0.2, 1.0, 4.0, 12.0))
+            duration_s = random.choice((0.2, 1.0, 4.0, 10.0))
             rate = random.choice((0.02, 0.1, 0.3, 0.6))
             if kind in MESSAGE_FAULTS:
                 start, duration_s = random.choice(((0.0, FAULTY_S), (0.0, FAULTY_S), (start, duration_s)))

@@ -26,7 +26,7 @@ from tests.simulation.disk import recorded_flushes
 from tests.simulation.durable import DurableSubscriber, find_places
 from tests.simulation.operator import Operator
 from tests.simulation.programs import Coverage, broker_number, own_streams_read
-from tests.simulation.scenario import FAULTY_S, Fault, FaultKind, Scenario
+from tests.simulation.scenario import Fault, FaultKind, Scenario
 from tests.simulation.truth import Truth
 from tests.simulation.world import Combination, World
 
@@ -35,7 +35,7 @@ HEAL_S = 150.0
 most, and a refused import asks again after 30 s."""
 DELAYED_S = 4.5
 """A message that was sent before the last fault has ended may still be under way for this time."""
-QUIET_S = 8.0
+QUIET_S = 6.0
 """For how long the network is watched in the end."""
 QUESTIONS_PER_IMPORT_MAX = 5
 DURABLE_SHARE = 0.3
@@ -167,7 +167,7 @@ class Simulation:
             name = f"fault {fault.kind.value}"
             self.world.scheduler.at(fault.start, name, partial(self._begin, fault))
             self.world.scheduler.at(fault.end, name, partial(self._end, fault))
-        self._advance_to(FAULTY_S)
+        self._advance_to(self.scenario.faulty_s)
         self._repair()
         if not self.world.problems:
             self._heal()

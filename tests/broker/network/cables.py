@@ -182,7 +182,7 @@ class BrokerNetwork:
             return bool(shown[0] == expected)
 
         try:
-            self.run_until(is_reached, f"{view} at {broker} does not become {expected}", 60.0)
+            self.run_until(is_reached, f"{view} at {broker} does not become {expected}")
         except AssertionError as problem:
             raise AssertionError(f"{problem}: {shown}") from None
 
@@ -190,7 +190,6 @@ class BrokerNetwork:
         self.run_until(
             lambda: self.brokers[broker].view(view).is_reached(horizons),
             f"{view} at {broker} does not reach {horizons}: {self.brokers[broker].view(view).horizons}",
-            60.0,
         )
 
 

@@ -509,7 +509,7 @@ def test_histories_of_producers_and_republishers(tmp_path: Path, seed: int) -> N
                     network.start(name, None)
                     connect(name)
             network.run(random.random() * 0.4)
-        network.run_until(lambda: latencies(network, "c") == published, "the view is not the union", 60.0)
+        network.run_until(lambda: latencies(network, "c") == published, "the view is not the union")
 
 
 @pytest.mark.slow

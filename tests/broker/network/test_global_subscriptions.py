@@ -48,7 +48,7 @@ def wait_for(network: BrokerNetwork, receiver: Receiver, count: int, column: str
         received.extend(receiver.values(column))
         return len(received) >= count
 
-    network.run_until(has_come, f"{count} events do not come, but {received}", 60.0)
+    network.run_until(has_come, f"{count} events do not come, but {received}")
     return received
 
 
@@ -428,7 +428,7 @@ def test_random_networks_deliver_everything_once(tmp_path: Path, seed: int) -> N
             read()
             return all(len(values) >= 2 * published for values in received.values())
 
-        network.run_until(is_complete, f"events are missing of {2 * published}", 60.0)
+        network.run_until(is_complete, f"events are missing of {2 * published}")
         for name, values in received.items():
             for parity in (0, 1):
                 own = [value for value in values if value % 2 == parity]

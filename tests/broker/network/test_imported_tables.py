@@ -45,7 +45,7 @@ def wait_until_equal(network: BrokerNetwork, importer: str, count: int) -> None:
     network.run_until(lambda: len(shown(home, "AtThatTime")) == count, "home does not show everything")
     for view in ("Now", "AtThatTime", "Known"):
         difference = f"{view} at {importer} is not that of home"
-        network.run_until(partial(is_equal, home, other, view), difference, 60.0)
+        network.run_until(partial(is_equal, home, other, view), difference)
 
 
 def is_equal(home: Broker, other: Broker, view: str) -> bool:

@@ -23,6 +23,7 @@ from smile.log.storage.pieces import StreamPiece
 from smile.source import Source
 from tests.broker.network.cables import BrokerNetwork, CableFaults, messages_of, network_in, publish, rows_of
 from tests.broker.network.test_network import Grants
+from tests.processes import WAIT_S
 
 BIDS = "CREATE STREAM Bids (t: time -> issue: string, shares: int CHECK (shares >= 0)) WITH (ORIGINS = MANY{}); "
 HOME = BIDS.format("")
@@ -325,7 +326,7 @@ def acknowledged_token(broker: Broker) -> str:
     assert frame is not None
     acknowledged = claim.acknowledge_events(dict(zip(frame.origins, frame.ticks, strict=True)))
     broker.commit()
-    token = acknowledged.result(1)
+    token = acknowledged.result(WAIT_S)
     claim.release()
     return token
 

@@ -183,7 +183,7 @@ def test_a_mesh_of_hosts_with_messages_that_are_lost_repeated_and_swapped(tmp_pa
             ticks += [bid(network, name, f"{number} at {name}") for name in HOSTS]
             network.run(0.02)
         for name in HOSTS:
-            network.run_until(lambda name=name: horizon_at(network, name) > max(ticks), "nothing becomes final", 60.0)  # type: ignore[misc]
+            network.run_until(lambda name=name: horizon_at(network, name) > max(ticks), "nothing becomes final")  # type: ignore[misc]
             assert logged_ticks(network, name) == sorted(ticks)
             network.run_until(lambda name=name: len(issues_of(network, name)) == 30, f"{name} has not all")  # type: ignore[misc]
 
@@ -297,7 +297,7 @@ def test_the_logs_of_hosts_are_truncated(tmp_path: Path) -> None:
             cuts = [cut_log(network, name) for name in HOSTS]
             return min(cuts) >= max(early)
 
-        network.run_until(are_cut, "the logs are not truncated", 60.0)
+        network.run_until(are_cut, "the logs are not truncated")
         for name in HOSTS:
             assert {f"early at {name}" for name in HOSTS} <= set(issues_of(network, name))
 

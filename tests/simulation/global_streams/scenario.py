@@ -13,7 +13,6 @@ from smile.source import Source
 from tests.simulation.compilation import memoized_compilation
 from tests.simulation.programs import Topology, broker_name
 from tests.simulation.scenario import (
-    FAULTY_S,
     LINK_FAULTS,
     MESSAGE_FAULTS,
     Fault,
@@ -63,6 +62,9 @@ TOPOLOGIES: Final = (
     Topology("diamond", ((), (), (), (), ()), ((0, 1), (0, 2), (1, 3), (2, 3), (3, 4))),
     Topology("ring", ((), (), (), ()), ((0, 1), (1, 2), (2, 3), (3, 0))),
 )
+
+FAULTY_S = 24.0
+"""Longer than in other networks: plans follow what has changed some seconds later."""
 
 
 class ActionKind(Enum):
@@ -123,6 +125,10 @@ class RegistryScenario(Scenario):
     actions: tuple[RegistryAction, ...] = ()
     hosts: tuple[int, ...] = ()
     lease_s: int = 5
+
+    @property
+    def faulty_s(self) -> float:
+        return FAULTY_S
 
     @property
     def parts(self) -> tuple[str, ...]:
