@@ -1,5 +1,9 @@
 """Compiles each program once. The brokers of a simulation start again and again with the same programs, and parsing,
-types and plans depend on nothing else than the text of a program."""
+types and plans depend on nothing else than the text of a program.
+
+What was parsed is used again in other simulations of the process, which have many definitions in common. Everything else
+is forgotten with its simulation: a bug may be planted in the next one.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,12 +22,19 @@ from smile.program import CompiledProgram
 from smile.source import Source
 
 
+PARSED_MAX = 2_000
+_parsed: dict[Any, Any] = {}
+"""By what `parser._parse` is called with."""
+
+
 @contextmanager
 def memoized_compilation() -> Iterator[None]:
-    """Within it, what was compiled is used again. Nothing is used again after it: a bug may be planted then."""
+    """Within it, what was compiled is used again."""
+    if len(_parsed) > PARSED_MAX:
+        _parsed.clear()
     with ExitStack() as stack:
         for owner, name, replacement in (
-            (parser, "_parse", _memoized(parser._parse)),
+            (parser, "_parse", _memoized(parser._parse, results=_parsed)),
             (type_analysis, "stream_type", _memoized(type_analysis.stream_type)),
             (recorded_types, "read_definition", _memoized(read_definition, json.dumps)),
             (Generation, "plan", _memoized_plan()),
@@ -34,9 +45,13 @@ def memoized_compilation() -> Iterator[None]:
         yield
 
 
-def _memoized(function: Callable[..., Any], key: Callable[[Any], Any] = lambda arguments: arguments) -> Any:
+def _memoized(
+    function: Callable[..., Any],
+    key: Callable[[Any], Any] = lambda arguments: arguments,
+    results: dict[Any, Any] | None = None,
+) -> Any:
     """Errors are not remembered."""
-    results: dict[Any, Any] = {}
+    results = {} if results is None else results
 
     def look_up(*arguments: Any) -> Any:
         arguments_key = key(arguments)

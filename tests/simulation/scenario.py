@@ -23,7 +23,7 @@ from tests.simulation.programs import (
     published_streams,
 )
 
-FAULTY_S = 18.0
+FAULTY_S = 14.0
 """For how long events are published and faults occur. Then everything is repaired."""
 
 
@@ -219,7 +219,7 @@ def _draw_faults(
     for kind in FaultKind:
         for _ in range(random.choice((0, 0, 0, 1, 1, 2)) if targets[kind] else 0):
             start = random.uniform(0.0, FAULTY_S)
-            duration_s = random.choice((0.2, 1.0, 4.0, 10.0))
+            duration_s = random.choice((0.2, 1.0, 4.0, 8.0))
             rate = random.choice((0.02, 0.1, 0.3, 0.6))
             if kind in MESSAGE_FAULTS:
                 start, duration_s = random.choice(((0.0, FAULTY_S), (0.0, FAULTY_S), (start, duration_s)))

@@ -70,12 +70,17 @@ class GenerationDirectories:
         return store
 
     def _find_larger(self, generation: Generation) -> Generation | None:
+        own_fields = generation.to_json()
         for path in self._list_directories():
             try:
-                candidate = Generation.from_json(json.loads((path / GENERATION_FILE).read_text()))
+                fields = json.loads((path / GENERATION_FILE).read_text())
+                # Only a generation of the same program can contain it: others need not be parsed.
+                if fields == own_fields or fields["program"] != own_fields["program"]:
+                    continue
+                candidate = Generation.from_json(fields)
             except (OSError, ValueError, KeyError, TypeError, SmileError):
                 continue  # not a readable generation
-            if candidate.to_json() != generation.to_json() and candidate.contains(generation):
+            if candidate.contains(generation):
                 return candidate
         return None
 
