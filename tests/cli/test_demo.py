@@ -34,9 +34,13 @@ FIRST_ROW_CHECKS_MAX = 10
 
 @pytest.mark.slow
 def test_a_link_is_cut_and_healed_without_a_terminal(tmp_path: Any) -> None:
-    done = run_smile("demo", "network", "--seconds", "12", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    """It is cut and healed after fixed times, so that a busy machine needs more of them in all to catch up."""
+    for seconds in ("12", "40"):
+        done = run_smile("demo", "network", "--seconds", seconds, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        if "has caught up" in done.stdout:
+            break
     place = r"http://127\.0\.0\.1:\d+"
     assert re.fullmatch(rf"try: smile status --url {place}", lines[1])
     consoles = ", ".join(rf"{place} \({name}\)" for name in ("matches", "buys", "sells", "floor"))
@@ -126,7 +130,7 @@ def test_a_story_without_a_terminal(tmp_path: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert "A hockey scoreboard · 1 of 5 · Scores that may still grow\n≥2 means at least two goals" in done.stdout
     assert re.search(r"  Board g .*: game BOS-DET 1, .*homegoals ≥1, .*awaygoals ≥1", done.stdout)
-    assert re.search(r"^A hockey scoreboard: \d+ events in 7\.\d s$", done.stdout, re.MULTILINE)
+    assert re.search(r"^A hockey scoreboard: \d+ events in \d+\.\d s$", done.stdout, re.MULTILINE)
     assert re.search(r"^Board: 2 rows, 0 final$", done.stdout, re.MULTILINE)
 
 

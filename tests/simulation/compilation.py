@@ -21,7 +21,6 @@ from smile.engine.plan import Plan
 from smile.program import CompiledProgram
 from smile.source import Source
 
-
 PARSED_MAX = 2_000
 _parsed: dict[Any, Any] = {}
 """By what `parser._parse` is called with."""
