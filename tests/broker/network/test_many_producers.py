@@ -65,13 +65,17 @@ def check_work(network: BrokerNetwork, work: Work, count: int) -> None:
         nonlocal sent
         publish(hosts[host], "ntp", (tool, host, sent))
         sent += 1
-        network.run_until(lambda: latencies(network, "c") == list(range(sent)), "the event does not come", 100.0)
+        network.run_until(lambda: latencies(network, "c") == list(range(sent)), "the event does not come")
 
     for host in hosts:
         send(host, "tool1")
     network.brokers["c"].global_imports.report()
-    network.run(2.0)
-    work.take()
+
+    def is_quiet() -> bool:
+        network.run(1.5)
+        return work.take() == (0, 0)
+
+    network.run_until(is_quiet, "work goes on although nothing changes")
     for host in hosts:
         send(host, f"tool{count - 1}")
     network.run(1.0)

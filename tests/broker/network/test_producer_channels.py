@@ -33,7 +33,7 @@ def test_a_producer_of_the_same_channels_is_refused(network: BrokerNetwork) -> N
     network.start("hw", NTP + "ADVERTISE ntp WHERE \"from\" = 'hw' AND tool = 'ping' AS S1;", origin=2)
     ral = network.start("ral", NTP, origin=3)
     network.connect("hw", "ral")
-    network.run_until(lambda: ral.routing.advertised_by("S1"), "ral does not know S1", 40.0)
+    network.run_until(lambda: ral.routing.advertised_by("S1"), "ral does not know S1")
     network.run(0.5)
     with pytest.raises(SmileError, match="producer S2 has channels of ntp that S1 at hw has") as caught:
         ral.routing.add_producer("S2", "ntp", "\"from\" <> 'ral'")
@@ -51,21 +51,21 @@ def test_the_later_one_is_held_back_after_a_partition(network: BrokerNetwork) ->
     c = network.start("c", ALL)
     network.connect("hw", "c")
     network.connect("ral", "c")
-    network.run_until(lambda: problem_codes(ral) == {"S2": "E188"}, "S2 is not held back", 40.0)
+    network.run_until(lambda: problem_codes(ral) == {"S2": "E188"}, "S2 is not held back")
     assert problem_codes(hw) == {}
     with pytest.raises(SmileError, match="no producer at this broker"):
         publish(ral, "ntp", ("ping", "ral", 3))
     publish(hw, "ntp", ("ping", "hw", 4))
-    network.run_until(lambda: latencies(c) == [1, 2, 4], "something was lost", 40.0)
+    network.run_until(lambda: latencies(c) == [1, 2, 4], "something was lost")
     (stream,) = c.global_imports.report()["global_streams"]
     assert {p["name"]: p["problem"] for p in stream["publishers"]} == {
         "S1": None,
         "S2": "it has channels of S1 at hw, and is held back",
     }
     network.apply("hw", NTP)
-    network.run_until(lambda: problem_codes(ral) == {}, "S2 is still held back", 40.0)
+    network.run_until(lambda: problem_codes(ral) == {}, "S2 is still held back")
     publish(ral, "ntp", ("ping", "ral", 5))
-    network.run_until(lambda: latencies(c) == [1, 2, 4, 5], "the event does not come", 40.0)
+    network.run_until(lambda: latencies(c) == [1, 2, 4, 5], "the event does not come")
 
 
 def test_a_newcomer_with_a_used_number_displaces_nobody(network: BrokerNetwork) -> None:
@@ -74,15 +74,15 @@ def test_a_newcomer_with_a_used_number_displaces_nobody(network: BrokerNetwork) 
     c = network.start("c", ALL)
     network.connect("ral", "c")
     publish(ral, "ntp", ("ping", "ral", 1))
-    network.run_until(lambda: latencies(c) == [1], "the event does not come", 40.0)
+    network.run_until(lambda: latencies(c) == [1], "the event does not come")
     # In the order of names, it comes before.
     dup = network.start("dup", NTP + "ADVERTISE ntp WHERE \"from\" = 'dup' AS S2;", origin=3)
     publish(dup, "ntp", ("ping", "dup", 2))
     network.connect("dup", "c")
-    network.run_until(lambda: problem_codes(dup) == {"S2": "E183"}, "dup is not held back", 40.0)
+    network.run_until(lambda: problem_codes(dup) == {"S2": "E183"}, "dup is not held back")
     assert problem_codes(ral) == {}
     publish(ral, "ntp", ("ping", "ral", 3))
-    network.run_until(lambda: latencies(c) == [1, 3], "the event does not come", 40.0)
+    network.run_until(lambda: latencies(c) == [1, 3], "the event does not come")
     (stream,) = c.global_imports.report()["global_streams"]
     assert stream["held_back"] == ["dup"] and [p["name"] for p in stream["publishers"]] == ["S1"]
     with pytest.raises(
@@ -110,9 +110,9 @@ def test_what_an_import_has_of_a_displaced_broker_is_not_mixed_up(network: Broke
     c = network.start("c", ALL)
     network.connect("dup", "c")
     publish(dup, "ntp", ("ping", "dup", 2))
-    network.run_until(lambda: latencies(c) == [2], "the event does not come", 40.0)
+    network.run_until(lambda: latencies(c) == [2], "the event does not come")
     network.connect("ral", "c")
-    network.run_until(lambda: problem_codes(dup) == {"S2": "E183"}, "dup is not held back", 40.0)
+    network.run_until(lambda: problem_codes(dup) == {"S2": "E183"}, "dup is not held back")
     publish(ral, "ntp", ("ping", "ral", 3))
 
     def problem() -> str:
@@ -120,7 +120,7 @@ def test_what_an_import_has_of_a_displaced_broker_is_not_mixed_up(network: Broke
         return str(plan["problem"])
 
     expected = "ntp.global has events of dup, whose number 3 is that of ral"
-    network.run_until(lambda: problem() == expected, "nothing is reported", 40.0)
+    network.run_until(lambda: problem() == expected, "nothing is reported")
     assert latencies(c) == [2]
 
 
@@ -130,7 +130,7 @@ def test_equal_numbers_are_refused(network: BrokerNetwork) -> None:
     c = network.start("c", ALL)
     network.connect("hw", "c")
     network.connect("ral", "c")
-    network.run_until(lambda: problem_codes(ral) == {"S2": "E183"}, "ral is not held back", 40.0)
+    network.run_until(lambda: problem_codes(ral) == {"S2": "E183"}, "ral is not held back")
     assert "both origin 2" in ral.status()["routing_problems"]["S2"]["message"]
     with pytest.raises(SmileError) as caught:
         ral.routing.add_producer("S3", "ntp", "tool = 'x'")
@@ -138,7 +138,7 @@ def test_equal_numbers_are_refused(network: BrokerNetwork) -> None:
     with pytest.raises(SmileError, match="no producer at this broker"):
         publish(ral, "ntp", ("ping", "ral", 1))
     publish(hw, "ntp", ("ping", "hw", 2))
-    network.run_until(lambda: latencies(c) == [2], "the event does not come", 40.0)
+    network.run_until(lambda: latencies(c) == [2], "the event does not come")
     (stream,) = c.global_imports.report()["global_streams"]
     assert stream["held_back"] == ["ral"]
     with pytest.raises(SmileError, match="hw and ral are both origin 2"):

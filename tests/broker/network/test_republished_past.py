@@ -76,7 +76,7 @@ def test_the_latest_state_is_a_view(network: BrokerNetwork) -> None:
     publish(ral, "ntp", ("ping", "ral", 3), ("ping", "ral", 4))
     (last,) = publish(hw, "ntp", ("ping", "hw", 5))
     expected = {("ping", "hw"): 5, ("udpmon", "hw"): 2, ("ping", "ral"): 4}
-    network.run_until(lambda: latest(r1) == expected, "the latest state is another one", 40.0)
+    network.run_until(lambda: latest(r1) == expected, "the latest state is another one")
     ticks = {(m["key"]["tool"], m["key"]["from"]): int(m["row"]["t"]) for m in messages_of(r1, "R1_latest")}
     assert max(ticks.values()) == ticks["ping", "hw"] == last
 
@@ -98,7 +98,7 @@ def test_as_of_every_tick_the_answer_is_that_of_what_was_published_until_then(
         (tick,) = publish(host, "ntp", (tool, site, n))
         events.append((tick, tool, site, n))
         network.run(0.01)
-    network.run_until(lambda: known_to(r1) >= max(events)[0], "the events do not come", 40.0)
+    network.run_until(lambda: known_to(r1) >= max(events)[0], "the events do not come")
     for tick, *_ in events:
         for as_of in (tick, tick - 1):
             then = sorted(event for event in events if event[0] <= as_of)
@@ -135,7 +135,7 @@ def test_a_history_is_kept_and_nothing_is_answered_from_a_part_of_it(tmp_path: P
         for n in range(4):
             times["now"] += HOUR_US // 3
             ticks += publish(hw, "ntp", (f"tool{n}", "hw", n))
-            network.run_until(is_known, "it does not come", 40.0)
+            network.run_until(is_known, "it does not come")
         times["now"] += 10**7
 
         def is_cut(name: str) -> bool:
@@ -148,8 +148,8 @@ def test_a_history_is_kept_and_nothing_is_answered_from_a_part_of_it(tmp_path: P
 
         # The log may be cut where the checkpoint of the latest state is, and not where it ends.
         assert not any("R1" in broker._exports.unread_streams() for broker in relays.values())
-        network.run_until(lambda: advance("r2"), "without a history, nothing is cut", 40.0)
-        network.run_until(lambda: advance("r1"), "what is older than the history is not cut", 40.0)
+        network.run_until(lambda: advance("r2"), "without a history, nothing is cut")
+        network.run_until(lambda: advance("r1"), "what is older than the history is not cut")
         r1, begin = relays["r1"], relays["r1"].log.truncated_to("R1")
         assert begin is not None and ticks[0] <= begin < ticks[1], "an hour is kept"
         total = "SELECT SUM(latency) AS total, COUNT(*) AS n FROM R1"
@@ -164,12 +164,12 @@ def test_a_history_is_kept_and_nothing_is_answered_from_a_part_of_it(tmp_path: P
         query = open_query(r1, since, None)
         assert rows_of_query(query) == [{"total": 6, "n": 3}], "all of it is there when it is opened"
         ticks += publish(hw, "ntp", ("tool3", "hw", 4))
-        network.run_until(lambda: rows_of_query(query) == [{"total": 10, "n": 4}], "it does not follow", 40.0)
+        network.run_until(lambda: rows_of_query(query) == [{"total": 10, "n": 4}], "it does not follow")
         expected = {("tool0", "hw"): 0, ("tool1", "hw"): 1, ("tool2", "hw"): 2, ("tool3", "hw"): 4}
-        network.run_until(lambda: latest(r1) == expected, "the latest state lacks what was cut", 40.0)
+        network.run_until(lambda: latest(r1) == expected, "the latest state lacks what was cut")
         network.stop("r1")
         r1 = network.start("r1", None, clock, keep="1 second")
-        network.run_until(lambda: latest(r1) == expected, "the latest state is lost", 40.0)
+        network.run_until(lambda: latest(r1) == expected, "the latest state is lost")
         assert ask(r1, since, ticks[3]) == [{"total": 6, "n": 3}]
 
 
@@ -187,7 +187,7 @@ def test_a_republisher_on_spark(tmp_path: Path) -> None:
         publish(hw, "ntp", ("ping", "hw", 3))
         expected = {("ping", "hw"): 3, ("udpmon", "hw"): 2}
         network.run_until(lambda: latest(r1) == expected, "the latest state is another one", 120.0)
-        network.run_until(lambda: known_to(r1) >= first, "nothing is known", 40.0)
+        network.run_until(lambda: known_to(r1) >= first, "nothing is known")
         assert [row["latency"] for row in ask(r1, "SELECT * FROM R1_latest", first)] == [1]
 
 
