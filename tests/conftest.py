@@ -17,9 +17,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The tests and modules that exist now stay until the end: garbage collections need not visit them again and again."""
+    """The tests and modules that exist now stay until the end: garbage collections need not visit them again and again.
+    What tests create is collected less often: with Python's default that takes a tenth of the time of many tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def _rank(item: pytest.Item) -> int:

@@ -15,7 +15,7 @@ from smile.errors import SmileError
 from smile.gateway.access import Grant, Right
 from tests.brokers import Broker, InProcessBroker
 from tests.network.processes import NetworkProcesses, link_status, status
-from tests.processes import invoke_smile, wait_until
+from tests.processes import WAIT_S, invoke_smile, wait_until
 
 QUOTES = """
 CREATE STREAM Quotes (t: time -> issue: string, price: int);
@@ -184,7 +184,7 @@ def test_processes_that_are_killed(network: NetworkProcesses) -> None:
 
         def read() -> None:
             while len(received) < published:
-                received.append(events.event(60.0).values["price"])
+                received.append(events.event(WAIT_S).values["price"])
             events.ack()
 
         publish(db1, 50)
