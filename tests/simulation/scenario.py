@@ -229,7 +229,7 @@ def _draw_faults(
             elif kind is FaultKind.ORIGIN_FENCED:
                 start, duration_s = start / 2, max(duration_s, 2 * FENCE_WAIT_S)
             elif kind is FaultKind.ORIGIN_DEAD:
-                start, duration_s = random.uniform(FAULTY_S / 3, FAULTY_S), FAULTY_S
+                start, duration_s = random.uniform(FAULTY_S / 4, FAULTY_S * 3 / 4), FAULTY_S
             end = min(start + duration_s, FAULTY_S)
             faults.append(Fault(kind, random.choice(targets[kind]), start, end, rate, random.getrandbits(32)))
             if kind is FaultKind.ORIGIN_DEAD:
