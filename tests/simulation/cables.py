@@ -284,6 +284,8 @@ class CableEnd:
     def _is_concerned(self, fault: Fault) -> bool:
         if fault.kind in LINK_FAULTS:
             return fault.target == self.cable.link.number
+        if fault.kind is FaultKind.ORIGIN_DEAD:
+            return True  # all others must go on without it
         return fault.target in (self.broker.number, self.neighbour.number)
 
     def _state_of(self, message: AnyMessage) -> str:

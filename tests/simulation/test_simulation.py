@@ -26,7 +26,7 @@ from tests.simulation.simulation import Outcome, run_scenario
 
 SEEDS = 200
 """All of them run in `make test`. They take about a minute on two cores; `make nightly` runs a thousand others."""
-FAULT_SEEDS = 200
+FAULT_SEEDS = 400
 BUG_SEEDS = 500
 QUICK_BUGS = [acknowledgement_is_too_early, range_is_sent_too_far, what_was_asked_for_is_skipped]
 """Those that few seeds find."""
