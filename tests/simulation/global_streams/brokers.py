@@ -26,7 +26,7 @@ from smile.registry.epochs import ClosedEpoch
 from smile.settings import Settings
 from smile.source import Source
 from tests.simulation.brokers import SimulatedBroker
-from tests.simulation.checks import check_question
+from tests.simulation.checks import check_question, ranges_of
 from tests.simulation.clients import SimulatedPublisher, SimulatedSubscriber
 from tests.simulation.global_streams.scenario import NTP, ActionKind, RegistryAction, RegistryScenario
 from tests.simulation.global_streams.truth import RegistryTruth, find_part, received_part
@@ -106,13 +106,14 @@ class RegistryBroker(SimulatedBroker):
         if routed is None:
             return
         schema = stream_schema(relation.import_.stream)
-        events = pa.ipc.read_record_batch(pa.py_buffer(body), schema).to_pylist() if body else []
-        expected = self.truth.select(received_part(routed.stream), message.origin, message.lo, message.hi)
-        where = f"{routed.stream} of origin {message.origin} from {message.lo} to {message.hi}"
-        if events != expected:
-            self.world.complain(f"{self.name} sends {importer.name} {where} as {events} instead of {expected}")
-        if message.hi > START_MIN:
-            self.world.complain_all(self.truth.announce(NTP, message.origin, message.hi, self.name), f"{where}: ")
+        for sent, batch in ranges_of(message, body):
+            events = pa.ipc.read_record_batch(pa.py_buffer(batch), schema).to_pylist() if batch else []
+            expected = self.truth.select(received_part(routed.stream), sent.origin, sent.lo, sent.hi)
+            where = f"{routed.stream} of origin {sent.origin} from {sent.lo} to {sent.hi}"
+            if events != expected:
+                self.world.complain(f"{self.name} sends {importer.name} {where} as {events} instead of {expected}")
+            if sent.hi > START_MIN:
+                self.world.complain_all(self.truth.announce(NTP, sent.origin, sent.hi, self.name), f"{where}: ")
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
