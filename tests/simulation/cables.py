@@ -10,15 +10,18 @@ from msgspec.structs import replace
 from smile.algebra import mmpl
 from smile.broker.network.imported_relation import ImportedRelation
 from smile.errors import SmileError, error
+from smile.horizons import HORIZON_MIN
 from smile.links.link import Link
 from smile.links.messages import (
     VERSION,
     VERSION_MIN,
     AnyMessage,
+    Curious,
     EventsMessage,
     Hello,
     OpenImport,
     RowsMessage,
+    SentRange,
     decode_packet,
     encode_message,
 )
@@ -151,6 +154,11 @@ class CableEnd:
         """The end of the last range of each import and origin."""
         self.opened: dict[int, mmpl.ImportDef] = {}
         """What this end has asked for, by its numbers. After a restart a broker numbers its imports anew."""
+        self._begun: dict[int, Mapping[str, int]] = {}
+        """What it had of each stream when it asked for it first."""
+        self._asked: dict[tuple[int, str], int] = {}
+        """The least tick after which it has asked for an origin again."""
+        self._has_asked_for_others: set[int] = set()
 
     @property
     def other(self) -> "CableEnd":
@@ -259,16 +267,39 @@ class CableEnd:
             world.figures.data_bytes += size
         if isinstance(message, EventsMessage):
             for sent in message.ranges:
+                if self.other.has_been_given(message.id, sent):
+                    world.complain(f"{self.broker.name} sends {sent} again, although nobody has asked for it")
                 if sent.lo < self._sent_ticks.get((message.id, sent.origin), sent.lo):
                     world.figures.repeated_bytes += size // len(message.ranges)
                 self._sent_ticks[message.id, sent.origin] = sent.hi
         elif isinstance(message, OpenImport) and (relation := self._relations.get(message.id)) is not None:
             self.opened[message.id] = relation.import_
+            if relation.import_.stream is not None:
+                self._begin(message, relation)
+        elif isinstance(message, Curious):
+            if message.includes_other_origins:
+                self._has_asked_for_others.add(message.id)
+            for origin, lo, _ in message.ranges:
+                self._asked[message.id, origin] = min(lo, self._asked.get((message.id, origin), lo))
         self.broker.check_message(self, message, body)
         state = self._state_of(message)
         for fault in world.active:
             if self._is_concerned(fault):
                 world.combinations[fault.kind.value, tag, state] += 1
+
+    def _begin(self, request: OpenImport, relation: ImportedRelation) -> None:
+        """A new connection continues where the log is."""
+        horizons = request.horizons.get(request.relation, {})
+        self._begun.setdefault(request.id, horizons)
+        for origin, tick in relation.cache.horizons.items():
+            if horizons.get(origin, HORIZON_MIN) < tick:
+                self.world.complain(f"{self.broker.name} asks for {request.relation} from {horizons}, but has {tick}")
+
+    def has_been_given(self, import_id: int, sent: SentRange) -> bool:
+        """Whether a range begins before what this end had when it asked for the import, and has not asked for again."""
+        begun = self._begun.get(import_id, {}).get(sent.origin, HORIZON_MIN)
+        asked = self._asked.get((import_id, sent.origin), begun)
+        return sent.lo < min(begun, asked) and import_id not in self._has_asked_for_others
 
     @property
     def _relations(self) -> Mapping[int, ImportedRelation]:
