@@ -28,7 +28,7 @@ RELATION: Final = "ntp"
 POLL_S: Final = 0.002
 POLLS_MAX: Final = 1_000
 
-IDLE_S: Final = 4.0
+IDLE_S: Final = 2.0
 """How long the network is watched while nothing is published."""
 ADVANCE_S: Final = 1.0
 """How often the horizon of each producer advances meanwhile: the default of `idle_ms`."""

@@ -365,7 +365,7 @@ def test_an_import_that_is_added_and_dropped(network: BrokerNetwork) -> None:
 
 def test_a_relation_that_is_not_there(network: BrokerNetwork) -> None:
     network.start("buys", EXPORTING)
-    with pytest.raises(SmileError, match="there is no view Nope"):
+    with pytest.raises(SmileError, match="there is no stream or view Nope"):
         network.start("floor", "IMPORT Nope FROM buys;\nCREATE VIEW V AS SELECT issue FROM Nope;\n")
     floor = network.start("floor", IMPORT_VIEW)
     with pytest.raises(SmileError, match="elsewhere cannot be reached") as problem:
