@@ -590,7 +590,7 @@ def test_an_origin_that_is_gone_does_not_hold_others_up() -> None:
         return read(origin, lo, hi)
 
     stream.read = read_one  # type: ignore[method-assign]
-    exported, sent = Exported(stream), []
+    exported, sent = Exported(stream), list[Any]()
     assert exported.export.send_next(lambda make, _: sent.append(make(0)), 0.0)
     assert [r.origin for r in sent[0].ranges] == ["0"]
     with pytest.raises(SmileError, match="removed"):

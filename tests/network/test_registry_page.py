@@ -31,7 +31,7 @@ def test_a_query_at_a_broker_that_runs(tmp_path: Path) -> None:
         return done.stdout + done.stderr
 
     with ExitStack() as stack:
-        brokers = {}
+        brokers: dict[str, BrokerProcess] = {}
         for number, name in enumerate(("hw", "ral", "lab"), 2):
             folder = tmp_path / name
             folder.mkdir()
