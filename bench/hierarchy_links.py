@@ -8,6 +8,7 @@ the events that it selects.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from statistics import mean
 from typing import Final
 
 from smile.algebra.types import Value
@@ -27,21 +28,41 @@ RELATION: Final = "ntp"
 POLL_S: Final = 0.002
 POLLS_MAX: Final = 1_000
 
+IDLE_S: Final = 2.0
+"""How long the network is watched while nothing is published."""
+ADVANCE_S: Final = 1.0
+"""How often the horizon of each producer advances meanwhile: the default of `idle_ms`."""
+STEP_S: Final = 0.05
+
 Event = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """What has gone over all links: messages of the exporting sides, of the importing sides, and bytes of both."""
+
+    data: int = 0
+    confirmations: int = 0
+    bytes: int = 0
+
+    def __sub__(self, other: "Traffic") -> "Traffic":
+        return Traffic(self.data - other.data, self.confirmations - other.confirmations, self.bytes - other.bytes)
+
+
+@dataclass(frozen=True)
 class LinkCounts:
-    """`messages` are those of a round, in which every producer publishes one event; `rows` are the events in them."""
+    """`round` is the traffic after every producer has published one event; `rows` are the events in it. `idle` is that
+    of a second in which nothing is published, and `lag_s` how far the horizons of consumers are behind meanwhile."""
 
     connections: int
     of_consumer: float
     of_busiest_producer: int
     opening: int
-    messages: int
+    round: Traffic
     by_producers: int
-    confirmations: int
     rows: int
+    idle: Traffic
+    lag_s: float
 
 
 @dataclass(eq=False)
@@ -145,32 +166,41 @@ class _Connection:
     """A link between a broker and a source of its plan, with a clock of its own."""
 
     def __init__(self, target: str, source: str, exported: _Source, random: Random) -> None:
-        self.source, self.sink, self._now = source, _Sink(), 0.0
+        self.source, self.sink, self.now = source, _Sink(), 0.0
         request = OpenImport(1, RELATION, "definition")
         importing, exporting = _End(StreamImport(1, request, self.sink, random, 0.0)), _End(source=exported)
         self._links = [
             Link(LinkIdentity(name, f"run of {name}"), end, end, 0.0)
             for name, end in ((target, importing), (f"broker of {source}", exporting))
         ]
-        self.sent = [0, 0]
+        self.sent, self.sent_bytes = [0, 0], 0
         """By the importing side, and by the exporting one."""
 
     def run(self) -> None:
         """Until nobody has anything to say."""
         for _ in range(POLLS_MAX):
-            self._now += POLL_S
-            packets = []
-            for side, link in enumerate(self._links):
-                link.poll(self._now)
-                packets.append(link.outgoing)
-                self.sent[side] += len(link.outgoing)
-                link.outgoing = []
-            for link, arriving in zip(reversed(self._links), packets, strict=True):
-                for packet in arriving:
-                    link.receive(packet, self._now)
-            if not any(packets) and all(link._held_until is None for link in self._links):
+            self.now += POLL_S
+            if not self._exchange() and not any(link.holds_data for link in self._links):
                 return
         raise AssertionError("a link does not come to rest")
+
+    def run_to(self, seconds: float) -> None:
+        """Until this time of its clock. What is under way arrives at once."""
+        self.now = seconds
+        while self._exchange():
+            pass
+
+    def _exchange(self) -> bool:
+        packets = []
+        for side, link in enumerate(self._links):
+            link.poll(self.now)
+            packets.append(link.take_packets())
+            self.sent[side] += len(packets[-1])
+            self.sent_bytes += sum(map(len, packets[-1]))
+        for link, arriving in zip(reversed(self._links), packets, strict=True):
+            for packet in arriving:
+                link.receive(packet, self.now)
+        return any(packets)
 
 
 class _Receiver(_Host):
@@ -190,9 +220,12 @@ class _Receiver(_Host):
     def _may_have(self, source: int, origin: str) -> bool:
         return self._network.may_have(self._plan.sources[source], self._texts[source], origin)
 
-    def run(self) -> None:
+    def run(self, until_s: float | None = None) -> None:
         for connection in self.connections:
-            connection.run()
+            if until_s is None:
+                connection.run()
+            else:
+                connection.run_to(until_s)
         self._assembly.horizons = self.horizons
         received = [connection.sink.received for connection in self.connections]
         reached = {number: host.horizons for number, host in enumerate(received)}
@@ -213,7 +246,8 @@ class LinkedNetwork:
         consumers: Sequence[tuple[Query, QueryPlan]],
         seed: int = 0,
     ) -> None:
-        random, self._publishers = Random(seed), publishers
+        self._random = random = Random(seed)
+        self._publishers = publishers
         self._events: list[Event] = []
         self._selected: dict[tuple[str, int], bool] = {}
         self._may_have: dict[tuple[str, str, str], bool] = {}
@@ -266,41 +300,73 @@ class LinkedNetwork:
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def measure(self, make_event: Callable[[StreamPublisher], Event]) -> LinkCounts:
-        """Opens all links. Then every producer publishes one event."""
+        """Opens all links. Then every producer publishes one event. Then all of them are idle."""
         opening = self._run()
         for name, publisher in self._publishers.items():
             if publisher.is_producer:
                 self._hosts[name].append(name, 1, [(1, len(self._events))])
                 self._events.append(make_event(publisher))
         before = self._sent_by_producers
-        messages = self._run()
+        of_round = self._run()
+        by_producers = self._sent_by_producers - before
         self._check()
-        connections = [c for receiver in (*self._receivers, *self._consumers) for c in receiver.connections]
-        of_producers = [c.source for c in connections if self._publishers[c.source].is_producer]
+        idle, lag_s = self._run_idle()
+        self._check()
+        of_producers = [c.source for c in self._connections if self._publishers[c.source].is_producer]
         return LinkCounts(
-            len(connections),
+            len(self._connections),
             sum(len(c.connections) for c in self._consumers) / len(self._consumers),
             max(map(of_producers.count, set(of_producers)), default=0),
-            sum(opening),
-            messages[1],
-            self._sent_by_producers - before,
-            messages[0],
-            sum(len(events) for c in connections for events in c.sink.received.events.values()),
+            opening.data + opening.confirmations,
+            of_round,
+            by_producers,
+            sum(len(events) for c in self._connections for events in c.sink.received.events.values()),
+            idle,
+            lag_s,
         )
 
-    def _run(self) -> tuple[int, int]:
-        """Those who are fed by others come after them. Returns how many messages both sides of the links have sent."""
-        receivers = (*self._receivers, *self._consumers)
-        before = [sum(c.sent[side] for r in receivers for c in r.connections) for side in (0, 1)]
-        for receiver in receivers:
-            receiver.run()
-        after = [sum(c.sent[side] for r in receivers for c in r.connections) for side in (0, 1)]
-        return after[0] - before[0], after[1] - before[1]
+    def _run(self, until_s: float | None = None) -> Traffic:
+        """Those who are fed by others come after them."""
+        before = self._traffic
+        for receiver in (*self._receivers, *self._consumers):
+            receiver.run(until_s)
+        return self._traffic - before
+
+    def _run_idle(self) -> tuple[Traffic, float]:
+        """Nothing is published, and the horizon of each producer advances at times of its own. A tick is a microsecond.
+        Returns the traffic of a second, and by how much the horizons of consumers are behind on average."""
+        producers = [name for name, publisher in self._publishers.items() if publisher.is_producer]
+        due_s = {name: self._random.uniform(0, ADVANCE_S) for name in producers}
+        before, lags = Traffic(), list[float]()
+        begin_s = max(c.now for c in self._connections)
+        for step in range(round((ADVANCE_S + IDLE_S) / STEP_S)):
+            elapsed_s = step * STEP_S
+            for name in producers:
+                if due_s[name] <= elapsed_s:
+                    due_s[name] += ADVANCE_S
+                    self._hosts[name].append(name, round(elapsed_s * 1e6) + 2, [])
+            self._run(begin_s + elapsed_s)
+            if elapsed_s < ADVANCE_S:
+                before = self._traffic
+            else:
+                horizons = (h for c in self._consumers for h in c.horizons.values())
+                lags.append(mean(elapsed_s - horizon / 1e6 for horizon in horizons))
+        traffic = self._traffic - before
+        per_second = (round(count / IDLE_S) for count in (traffic.data, traffic.confirmations, traffic.bytes))
+        return Traffic(*per_second), mean(lags)
+
+    @property
+    def _connections(self) -> list[_Connection]:
+        return [c for receiver in (*self._receivers, *self._consumers) for c in receiver.connections]
+
+    @property
+    def _traffic(self) -> Traffic:
+        sent = [sum(c.sent[side] for c in self._connections) for side in (0, 1)]
+        return Traffic(sent[1], sent[0], sum(c.sent_bytes for c in self._connections))
 
     @property
     def _sent_by_producers(self) -> int:
-        connections = (c for r in (*self._receivers, *self._consumers) for c in r.connections)
-        return sum(c.sent[1] for c in connections if self._publishers[c.source].is_producer)
+        return sum(c.sent[1] for c in self._connections if self._publishers[c.source].is_producer)
 
     def _check(self) -> None:
         """Every receiver has every event that it selects, once."""

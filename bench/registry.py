@@ -14,7 +14,7 @@ from typing import Final
 from rich.progress import track
 
 from bench import republisher_death
-from bench.hierarchy_links import LinkCounts, LinkedNetwork
+from bench.hierarchy_links import ADVANCE_S, LinkCounts, LinkedNetwork
 from bench.report import Report
 from smile.algebra import mmpl
 from smile.algebra.types import FLOAT, INT, STRING, Value
@@ -240,8 +240,8 @@ def _report_hierarchies(report: Report) -> None:
         f"{SMALL:,} producers of {sites} sites and {SMALL:,} consumers, each with a broker of its own, linked to the "
         "sources of its plan. The links, imports, exports and assemblies are those of the product; there is no network "
         "and no engine. Each consumer had exactly the events that it selects. Opening counts all messages before the "
-        "first event; the others are of a round, in which every producer publishes one event: ranges of origins with "
-        "and without events, and confirmations. A link that is used sends no heartbeats. "
+        "first event; the others are of a round, in which every producer publishes one event. There are as many "
+        "confirmations, which count in the bytes. A link that is used sends no heartbeats. "
         + explain_links({name: c for name, (_, c) in counts.items()}),
         (
             "republishers",
@@ -252,7 +252,7 @@ def _report_hierarchies(report: Report) -> None:
             "messages to open",
             "messages of a round",
             "of these by producers",
-            "confirmations",
+            "kB",
             "events in them",
         ),
         [
@@ -263,12 +263,24 @@ def _report_hierarchies(report: Report) -> None:
                 f"{c.of_consumer:.1f}",
                 f"{c.of_busiest_producer:,}",
                 f"{c.opening:,}",
-                f"{c.messages:,}",
+                f"{c.round.data:,}",
                 f"{c.by_producers:,}",
-                f"{c.confirmations:,}",
+                f"{c.round.bytes / 1000:,.0f}",
                 f"{c.rows:,}",
             )
             for name, (depth, c) in counts.items()
+        ],
+    )
+    report.table(
+        "An idle hierarchy",
+        f"The same networks while nothing is published: the horizon of each producer advances every {ADVANCE_S:g} s, "
+        "at times of its own, and everybody has to know it. Silence waits for that of other origins for a quarter of "
+        "this time at each hop. Without any delay, the horizons of consumers would be behind by half of the interval "
+        "on average.",
+        ("republishers", "messages a second", "kB a second", "horizons behind, mean s"),
+        [
+            (name, f"{c.idle.data:,}", f"{c.idle.bytes / 1000:,.0f}", f"{c.lag_s:.2f}")
+            for name, (_, c) in counts.items()
         ],
     )
 
@@ -277,19 +289,24 @@ def explain_links(counts: Mapping[str, LinkCounts]) -> str:
     """Where a hierarchy pays. The first counts are those without one."""
     alone, *others = counts.items()
     fewest = min(others, key=lambda item: item[1].connections)
-    cheapest = min(others, key=lambda item: item[1].messages)
+    cheapest = min(others, key=lambda item: item[1].round.data)
+    smallest = min(others, key=lambda item: item[1].round.bytes)
     _, none = alone
-    ratio = cheapest[1].messages / none.messages
-    messages = f"{1 / ratio:.1f} times fewer" if ratio < 1 else f"{ratio:.1f} times as many"
     return (
-        f"A hierarchy pays in connections, {none.connections / fewest[1].connections:.1f} times fewer with "
-        f"{fewest[0]}, and at the producers, the busiest of which has {fewest[1].of_busiest_producer:,} instead of "
-        f"{none.of_busiest_producer:,}, and which send {none.by_producers / fewest[1].by_producers:.1f} times fewer "
-        "messages. It does not pay in messages on all hops: a link carries a range of each origin that its republisher "
-        f"has, with and without events. With {cheapest[0]}, the best in that, there are {messages} as without. So "
-        "republishers pay where many consumers want the same producers, or producers are weak or far, and those with "
-        "narrow conditions more than one for all events."
+        f"A hierarchy pays in connections, {_compare(fewest[1].connections, none.connections)} with {fewest[0]}; at "
+        f"the producers, the busiest of which has {fewest[1].of_busiest_producer:,} instead of "
+        f"{none.of_busiest_producer:,}, and which send {_compare(fewest[1].by_producers, none.by_producers)} messages; "
+        f"and in messages on all hops, {_compare(cheapest[1].round.data, none.round.data)} with {cheapest[0]}, since a "
+        "message has ranges of all origins that a link carries. In bytes it is "
+        f"{_compare(smallest[1].round.bytes, none.round.bytes)} with {smallest[0]}, the best in that: a link says of "
+        "each origin of its republisher up to where it is known, also of those without events for this consumer. So "
+        "republishers with narrow conditions pay more than one for all events."
     )
+
+
+def _compare(number: int, alone: int) -> str:
+    ratio = number / alone
+    return f"{1 / ratio:.1f} times fewer" if ratio < 1 else f"{ratio:.1f} times as many"
 
 
 def measure_links(

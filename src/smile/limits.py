@@ -525,7 +525,7 @@ routing_drop_s: Final = 10.0
 """An import that no subscription needs is dropped after this time: a subscriber may only be away for a moment."""
 
 link_ranges_max: Final = 1_000
-"""Ranges that a broker asks for at once. It asks for more when these have come."""
+"""Ranges that a broker asks for at once, or sends in one message. More of them follow."""
 
 description_bytes_max: Final = 4 * program_bytes_max
 """The description of a relation that a neighbour sends: a part of a program, and its type."""
@@ -533,8 +533,11 @@ description_bytes_max: Final = 4 * program_bytes_max
 links_max: Final = 100
 """Neighbours that have called. Each has a thread, and up to a window of memory each way."""
 
-link_message_bytes_max: Final = publication_bytes_max + link_header_bytes_max
+link_message_bytes_max: Final = publication_bytes_max + 2 * link_header_bytes_max
 """A message between brokers. Most have about a mebibyte; one with a single large publication has more."""
+
+link_bundle_messages_max: Final = 1_000
+"""Messages in one packet. More of them are several packets."""
 
 link_request_bytes_max: Final = 4 * 2**20
 """A message of a neighbour that nothing is imported from: it has no data."""

@@ -21,12 +21,15 @@ def test_a_hierarchy_relieves_the_producers() -> None:
     alone, merged, layered = counts
     assert depths == (0, 1, 2)
     assert alone.of_busiest_producer > merged.of_busiest_producer == 1
-    # With one republisher, each producer sends its event once, and each consumer receives a range of every producer.
-    assert (merged.by_producers, merged.messages) == (30, 30 + 30 * 30)
+    # With one republisher, each producer sends its event once, and each consumer receives all ranges in one message.
+    assert (merged.by_producers, merged.round.data) == (30, 30 + 30)
     assert (merged.of_consumer, merged.connections) == (1, 60)
     # Each connection has greetings, a request, its answer, who the origins are, and a confirmation.
     assert 6 * merged.connections <= merged.opening <= 9 * merged.connections
-    assert layered.messages < merged.messages and layered.rows >= merged.rows
+    assert merged.round.data < alone.round.data and layered.rows >= merged.rows
+    # While nothing is published, a producer sends one message a second, and the republisher at most one each quarter.
+    assert merged.idle.data <= 30 * 1 + 30 * 4
+    assert 0.4 < alone.lag_s < 0.5 + 0.25 + 0.1 and merged.lag_s < 0.5 + 2 * 0.25 + 0.1
     assert "instead of" in registry.explain_links({"none": alone, "one": merged, "layers": layered})
 
 

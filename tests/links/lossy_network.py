@@ -12,7 +12,7 @@ from smile.horizons import HORIZON_MIN
 from smile.links.exports import EventsRange, Export, RowsFrame, StreamExport, ViewExport
 from smile.links.imports import Import, StreamImport, ViewImport
 from smile.links.link import Link, LinkIdentity
-from smile.links.messages import OpenImport, OriginRange, StreamHorizons
+from smile.links.messages import OpenImport, OriginRange, StreamHorizons, decode_packet, encode_message
 
 Rows = dict[str, int]
 
@@ -279,12 +279,13 @@ class ExporterModel:
 
 @dataclass
 class Faults:
-    """How likely each fault is, for each message; `broken` for each second."""
+    """How likely each fault is, for each packet; `broken` for each second. Without bundles, each message is a packet."""
 
     lost: float = 0.0
     repeated: float = 0.0
     delayed: float = 0.0
     broken: float = 0.0
+    has_bundles: bool = True
 
 
 @dataclass
@@ -355,7 +356,9 @@ class LossyNetwork:
             link.receive(packet, self.now)
         for side, link in enumerate(self.links):
             link.poll(self.now)
-            packets, link.outgoing = link.outgoing, []
+            packets = link.take_packets()
+            if not self.faults.has_bundles:
+                packets = [encode_message(*message) for packet in packets for message in decode_packet(packet)]
             for packet in packets:
                 self._send(side, packet)
 

@@ -1,18 +1,25 @@
 """Links over a network with faults: nothing false is handed on, and in the end everything arrives."""
 
+import json
+from math import inf
 from random import Random
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from smile import limits
 from smile.errors import SmileError, error
-from smile.horizons import END
+from smile.horizons import END, HORIZON_MIN
 from smile.links.curiosity import Curiosity
-from smile.links.exports import StreamExport, ViewExport, _MembersSender
+from smile.links.exports import SILENCE_WAIT_S_MAX, StreamExport, ViewExport, _MembersSender
 from smile.links.imports import REFUSED_WAIT_S, STANDING_WAIT_S, Missing, StreamImport, ViewImport
 from smile.links.link import DEAD_S, Link, LinkIdentity
 from smile.links.messages import (
+    PACKET_BYTES,
+    VERSION,
+    VERSION_MIN,
+    Bundle,
     Curious,
     EventsMessage,
     Heartbeat,
@@ -23,8 +30,11 @@ from smile.links.messages import (
     OpenImport,
     Received,
     RowsMessage,
+    SentRange,
     decode_message,
+    decode_packet,
     encode_message,
+    join_packets,
 )
 from smile.links.redial import WAIT_S_MAX, WAIT_S_MIN, Redial
 from smile.links.send_window import HOLD_S_MAX, SendWindow
@@ -51,7 +61,7 @@ def random_faults(random: Random) -> Faults:
     def rate() -> float:
         return random.choice([0.0, 0.0, 0.05, 0.3])
 
-    return Faults(rate(), rate(), rate(), random.choice([0.0, 0.1, 1.0]))
+    return Faults(rate(), rate(), rate(), random.choice([0.0, 0.1, 1.0]), has_bundles=random.random() < 0.5)
 
 
 def run_with_faults(seed: int) -> None:
@@ -229,7 +239,7 @@ def test_a_dropped_import_is_closed_and_released() -> None:
 def test_a_broker_refuses_itself_and_its_namesakes() -> None:
     for run, message in (("1", "has called itself"), ("2", "both brokers")):
         with pytest.raises(SmileError, match=message) as caught:
-            new_link().receive(encode_message(Hello(1, 1, "a", run)), 0.0)
+            new_link().receive(encode_message(Hello(VERSION, VERSION, "a", run)), 0.0)
         assert caught.value.diagnostics[0].code == "E126"
 
 
@@ -287,14 +297,33 @@ def test_a_neighbour_that_is_silent_is_given_up() -> None:
         link.poll(DEAD_S)
 
 
-def test_versions_that_do_not_meet_are_refused() -> None:
-    with pytest.raises(SmileError, match="knows versions 7 to 9"):
-        new_link().receive(encode_message(Hello(9, 7, "b", "1")), 0.0)
+@pytest.mark.parametrize(("version", "version_min"), [(9, 7), (VERSION_MIN - 1, 1)])
+def test_versions_that_do_not_meet_are_refused(version: int, version_min: int) -> None:
+    with pytest.raises(SmileError, match=f"knows versions {version_min} to {version}") as caught:
+        new_link().receive(encode_message(Hello(version, version_min, "b", "1")), 0.0)
+    assert caught.value.diagnostics[0].code == "E122"
+
+
+def test_an_older_broker_can_read_the_greeting() -> None:
+    """The first packet of a link is a single message, as in all versions: a header and its length."""
+    (packet,) = new_link().take_packets()
+    length = int.from_bytes(packet[:4], "big")
+    assert json.loads(packet[4:])["kind"] == "hello" and len(packet) == 4 + length
 
 
 @pytest.mark.parametrize(
     "packet",
-    [b"", b"\0", b"\0\0\0\5{}", b"\xff\xff\xff\xff{}", encode_message(Heartbeat(1))[:-1], b"\0\0\0\4[[[["],
+    [
+        b"",
+        b"\0",
+        b"\0\0\0\5{}",
+        b"\xff\xff\xff\xff{}",
+        encode_message(Heartbeat(1))[:-1],
+        b"\0\0\0\4[[[[",
+        encode_message(Bundle((3,)), b"12"),
+        encode_message(Bundle((2,)), b"12"),
+        encode_message(Bundle((20, 9)), encode_message(Bundle(()))),
+    ],
 )
 def test_nonsense_is_refused(packet: bytes) -> None:
     with pytest.raises(SmileError) as caught:
@@ -306,6 +335,18 @@ def test_a_deeply_nested_header_is_refused() -> None:
     header = b'{"kind":"heartbeat","n":1,"more":' + b"[" * 100_000
     with pytest.raises(SmileError, match="wrong message"):
         decode_message(len(header).to_bytes(4, "big") + header)
+
+
+def silence(n: int, origin: str, lo: int, hi: int, members: int = 0) -> EventsMessage:
+    return EventsMessage(n, 5, (SentRange(origin, lo, hi),), members)
+
+
+def test_ranges_with_wrong_sizes_are_refused() -> None:
+    network = LossyNetwork(Random(1), ExporterModel(), Faults())
+    imported = StreamImport(5, OpenImport(5, "stream", "right"), network.stream_sink, Random(1), 0.0)
+    message = EventsMessage(1, 5, (SentRange("0", -1, 9, 1, 3),))
+    with pytest.raises(SmileError, match="sizes are wrong"):
+        imported.receive(message, b"12", 0.0)
 
 
 def test_what_came_over_another_link_is_not_asked_for() -> None:
@@ -324,7 +365,7 @@ def test_an_origin_that_stands_still_here_is_not_asked_for_if_it_came_over_anoth
     network.stream_sink.append("1", -1, 3, b"", 0)
     imported = StreamImport(5, OpenImport(5, "stream", "right"), network.stream_sink, Random(1), 0.0)
     imported.opened(ImportOpened(5), 0.0)
-    imported.receive(EventsMessage(1, 5, "0", -1, 9), b"", STANDING_WAIT_S - 0.1)
+    imported.receive(silence(1, "0", -1, 9), b"", STANDING_WAIT_S - 0.1)
     network.stream_sink.append("1", 3, 20, b"", 0)
     imported.poll(STANDING_WAIT_S)
     (question,) = imported.outgoing
@@ -336,7 +377,7 @@ def test_a_gap_that_another_link_has_closed_is_none() -> None:
     network = LossyNetwork(Random(1), ExporterModel(), Faults())
     imported = StreamImport(5, OpenImport(5, "stream", "right"), network.stream_sink, Random(1), 0.0)
     imported.opened(ImportOpened(5), 0.0)
-    imported.receive(EventsMessage(2, 5, "0", 9, END), b"", 1.0)
+    imported.receive(silence(2, "0", 9, END), b"", 1.0)
 
     def missing() -> Missing | None:
         return imported.missing
@@ -345,7 +386,7 @@ def test_a_gap_that_another_link_has_closed_is_none() -> None:
     network.stream_sink.append("0", -1, END, b"", 0)
     imported.poll(2.0)
     assert missing() is None and not imported.outgoing
-    imported.receive(EventsMessage(3, 5, "1", -1, 9, members=1), b"", 3.0)  # the membership is missing
+    imported.receive(silence(3, "1", -1, 9, members=1), b"", 3.0)  # the membership is missing
     imported.poll(4.0)
     assert missing() == Missing("gap", 3.0) and len(imported.outgoing) == 1
 
@@ -359,16 +400,16 @@ def test_what_an_import_misses_and_since_when() -> None:
     def missing() -> Missing | None:
         return imported.missing
 
-    imported.receive(EventsMessage(1, 5, "0", -1, 9), b"", 1.0)
+    imported.receive(silence(1, "0", -1, 9), b"", 1.0)
     imported.poll(1.1)
     assert missing() is None
     imported.poll(100.0)
     assert missing() == Missing("horizon", 1.0)
-    imported.receive(EventsMessage(3, 5, "0", 20, 30), b"", 101.0)
+    imported.receive(silence(3, "0", 20, 30), b"", 101.0)
     assert missing() == Missing("gap", 1.0)
-    imported.receive(EventsMessage(2, 5, "0", 9, 20), b"", 102.0)
+    imported.receive(silence(2, "0", 9, 20), b"", 102.0)
     assert missing() is None
-    imported.receive(EventsMessage(5, 5, "0", 40, 50), b"", 103.0)
+    imported.receive(silence(5, "0", 40, 50), b"", 103.0)
     imported.poll(110.0)
     assert missing() == Missing("gap", 103.0)
     imported.refused(ImportRefused(5, "E090", "no grant"), 111.0)
@@ -382,7 +423,7 @@ def test_a_closed_window_stops_the_sender(monkeypatch: pytest.MonkeyPatch) -> No
     for tick in range(1000):
         exporter.stream.publish("0", tick, "x" * 20)
     link = Link(LinkIdentity("up", "1"), ImporterModel(), exporter, 0.0)
-    link.receive(encode_message(Hello(1, 1, "down", "2", has_heard=True)), 0.0)
+    link.receive(encode_message(Hello(VERSION, VERSION, "down", "2", has_heard=True)), 0.0)
     link.receive(encode_message(OpenImport(0, "stream", "right")), 0.0)
     for _ in range(10):
         link.poll(0.0)
@@ -396,7 +437,7 @@ def test_the_number_of_a_message_is_said_again_while_others_are_sent(monkeypatch
     exporter = ExporterModel()
     exporter.stream.publish("0", 1, "x" * 20)
     link = Link(LinkIdentity("up", "1"), ImporterModel(), exporter, 0.0)
-    link.receive(encode_message(Hello(1, 1, "down", "2", has_heard=True)), 0.0)
+    link.receive(encode_message(Hello(VERSION, VERSION, "down", "2", has_heard=True)), 0.0)
     link.receive(encode_message(OpenImport(0, "stream", "right")), 0.0)
     link.poll(0.0)
     link.outgoing.clear()
@@ -415,7 +456,7 @@ def test_after_a_small_message_the_next_changes_wait_and_are_sent_together() -> 
     exporter = ExporterModel()
     exporter.view.change({"a": 0}, 0)
     link = Link(LinkIdentity("up", "1"), ImporterModel(), exporter, 0.0)
-    link.receive(encode_message(Hello(1, 1, "down", "2", has_heard=True)), 0.0)
+    link.receive(encode_message(Hello(VERSION, VERSION, "down", "2", has_heard=True)), 0.0)
     link.receive(encode_message(OpenImport(1, "view", "right")), 0.0)
 
     def poll(now: float) -> list[RowsMessage]:
@@ -435,6 +476,141 @@ def test_after_a_small_message_the_next_changes_wait_and_are_sent_together() -> 
     exporter.view.change({"a": 6}, 6)
     assert not poll(0.06 + HOLD_S_MAX / 2)
     assert len(poll(0.06 + HOLD_S_MAX)) == 1
+
+
+class Exported:
+    """The messages that one export sends, without a window."""
+
+    def __init__(self, stream: StreamModel) -> None:
+        self.export = StreamExport(1, stream, {}, HORIZON_MIN)
+
+    def send(self, now: float) -> list[list[tuple[str, int, int, int]]]:
+        """The ranges of each message."""
+        messages: list[EventsMessage] = []
+
+        def append(make_header: Any, body: bytes) -> None:
+            messages.append(make_header(0))
+            assert sum(sent.bytes for sent in messages[-1].ranges) == len(body)
+
+        while self.export.send_next(append, now):
+            pass
+        return [[(r.origin, r.lo, r.hi, r.rows) for r in message.ranges] for message in messages]
+
+
+def test_silence_of_many_origins_is_sent_together() -> None:
+    """It waits for a quarter of the time in which its origin has advanced, and no longer than a bound."""
+    stream = StreamModel()
+    exported = Exported(stream)
+    for origin in "012":
+        stream.publish(origin, 0, None)
+    assert exported.send(0.0) == [[(origin, HORIZON_MIN, 0, 0) for origin in "012"]]
+    stream.publish("1", 10, None)
+    assert not exported.send(0.4) and exported.export.deadline == pytest.approx(0.4 + 0.1)
+    stream.publish("0", 11, None)
+    stream.publish("1", 12, None)
+    assert not exported.send(0.45) and exported.export.deadline == pytest.approx(0.4 + 0.1)
+    assert exported.send(0.5) == [[("1", 0, 12, 0), ("0", 0, 11, 0)]]
+    assert not exported.send(9.0) and exported.export.deadline == inf
+    stream.publish("2", 20, None)
+    assert not exported.send(100.0) and exported.export.deadline == 100.0 + SILENCE_WAIT_S_MAX
+
+
+def test_silence_is_sent_with_events_and_when_it_is_asked_for() -> None:
+    stream = StreamModel()
+    exported = Exported(stream)
+    for origin in "01":
+        stream.publish(origin, 0, None)
+    exported.send(0.0)
+    stream.publish("0", 5, None)
+    assert not exported.send(1.0)
+    stream.publish("1", 7, "x")
+    assert exported.send(1.01) == [[("1", 0, 7, 1), ("0", 0, 5, 0)]]
+    stream.publish("0", 9, None)
+    assert not exported.send(2.0)
+    exported.export.answer(Curious(1, (("0", 5, END),)))
+    assert exported.send(2.01) == [[("0", 5, 9, 0)]]
+
+
+def test_events_continue_where_silence_was_held_back() -> None:
+    stream = StreamModel()
+    exported = Exported(stream)
+    stream.publish("0", 0, None)
+    exported.send(0.0)
+    stream.publish("0", 5, None)
+    assert not exported.send(1.0)
+    stream.publish("0", 6, "x")
+    assert exported.send(1.01) == [[("0", 0, 6, 1)]]
+
+
+def test_what_one_import_sends_takes_the_silence_of_others_along() -> None:
+    """In one packet."""
+    exporter = ExporterModel()
+    exporter.stream.publish("0", 0, None)
+    exporter.view.change({"a": 0}, 0)
+    link = Link(LinkIdentity("up", "1"), ImporterModel(), exporter, 0.0)
+    link.receive(encode_message(Hello(VERSION, VERSION, "down", "2", has_heard=True)), 0.0)
+    for import_id, relation in enumerate(("stream", "view")):
+        link.receive(encode_message(OpenImport(import_id, relation, "right")), 0.0)
+
+    def poll(now: float) -> list[str]:
+        link.poll(now)
+        packets = [decode_packet(packet) for packet in link.take_packets()]
+        assert len(packets) <= 1
+        kinds = [str(message.__struct_config__.tag) for packet in packets for message, _ in packet]
+        link.receive(encode_message(Received(link._window.last_number)), now)
+        return [kind for kind in kinds if kind in ("events", "rows")]
+
+    assert poll(0.0) == ["events", "rows"]
+    exporter.stream.publish("0", 5, None)
+    assert poll(1.0) == []
+    assert link.holds_data and link.deadline == pytest.approx(1.0 + SILENCE_WAIT_S_MAX)
+    exporter.view.change({"a": 1}, 1)
+    assert poll(1.01) == ["rows", "events"]
+    assert not link.holds_data
+
+
+def test_a_heavy_origin_does_not_make_a_message_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smile.links.exports.EVENTS_BYTES", 100)
+    stream = StreamModel()
+    for origin in "012":
+        stream.publish(origin, 0, "x" * 60)
+    assert [len(ranges) for ranges in Exported(stream).send(0.0)] == [2, 1]
+
+
+def test_an_origin_that_is_gone_does_not_hold_others_up() -> None:
+    """They are sent before the import ends."""
+    stream = StreamModel()
+    stream.publish("0", 5, "x")
+    stream.publish("1", 5, "x")
+    read = stream.read
+
+    def read_one(origin: str, lo: int, hi: int) -> Any:
+        if origin == "1":
+            raise error("E097", "removed")
+        return read(origin, lo, hi)
+
+    stream.read = read_one  # type: ignore[method-assign]
+    exported, sent = Exported(stream), list[Any]()
+    assert exported.export.send_next(lambda make, _: sent.append(make(0)), 0.0)
+    assert [r.origin for r in sent[0].ranges] == ["0"]
+    with pytest.raises(SmileError, match="removed"):
+        exported.send(0.0)
+
+
+def test_packets_have_bounded_sizes_and_keep_the_order() -> None:
+    messages = [Heartbeat(n) for n in range(3)]
+    large = b"x" * PACKET_BYTES
+    packets = [encode_message(m) for m in messages] + [
+        encode_message(Heartbeat(3), large),
+        encode_message(Heartbeat(4)),
+    ]
+    joined = join_packets(packets)
+    assert [len(decode_packet(packet)) for packet in joined] == [3, 1, 1]
+    assert [m for packet in joined for m, _ in decode_packet(packet)] == [Heartbeat(n) for n in range(5)]
+    assert decode_packet(joined[1])[0][1] == large
+    many = join_packets([encode_message(Heartbeat(1))] * (limits.link_bundle_messages_max + 1))
+    assert [len(decode_packet(packet)) for packet in many] == [limits.link_bundle_messages_max, 1]
+    assert join_packets([]) == []
 
 
 def test_a_message_of_an_older_frame_never_replaces_newer_rows() -> None:

@@ -82,7 +82,7 @@ def test_descriptions(tmp_path: Path) -> None:
         known = neighbours(buys.url)
         assert json.loads(DescriptionClient(known).fetch("buys", "Sums"))["history"]
         text = fetch_error(known, relation="Sumz")
-        assert text.startswith("E021: buys: there is no view Sumz") and "Did you mean Sums?" in text
+        assert text.startswith("E021: buys: there is no stream or view Sumz") and "Did you mean Sums?" in text
         assert fetch_error(known, "buyz").startswith("E100: the settings have no broker buyz") and "Did you mean buys?"
         assert "no address of buys" in fetch_error({"buys": NeighbourSettings()})
         types = tmp_path / "types.json"

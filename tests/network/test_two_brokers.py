@@ -59,7 +59,7 @@ def test_imports_are_added_to_a_running_broker(tmp_path: Path) -> None:
         program.write_text("IMPORT Sumz FROM buys;\nCREATE VIEW Large AS SELECT * FROM Sumz;\nSUBSCRIBE Large;\n")
         refused = invoke_smile("apply", "--yes", str(program), "--url", floor.url)
         assert refused.exit_code == 1
-        assert f"{program}:1:1: error E021: buys: there is no view Sumz" in refused.stderr
+        assert f"{program}:1:1: error E021: buys: there is no stream or view Sumz" in refused.stderr
 
 
 def test_the_graph_has_the_state_of_links(tmp_path: Path) -> None:

@@ -10,22 +10,25 @@ from msgspec.structs import replace
 from smile.algebra import mmpl
 from smile.broker.network.imported_relation import ImportedRelation
 from smile.errors import SmileError, error
+from smile.horizons import HORIZON_MIN
 from smile.links.link import Link
 from smile.links.messages import (
-    ROUTING_VERSION,
     VERSION,
+    VERSION_MIN,
     AnyMessage,
+    Curious,
     EventsMessage,
     Hello,
     OpenImport,
     RowsMessage,
-    decode_message,
+    SentRange,
+    decode_packet,
     encode_message,
 )
 from smile.links.redial import Redial
 from tests.simulation.scenario import LINK_FAULTS, MESSAGE_FAULTS, Fault, FaultKind
 from tests.simulation.scheduler import Alarm
-from tests.simulation.world import World, message_text
+from tests.simulation.world import World, message_text, tag_of
 
 if TYPE_CHECKING:
     from tests.simulation.brokers import SimulatedBroker
@@ -49,6 +52,8 @@ class SimulatedLink:
         self.random = world.random("link", number)
         self.fault_randoms: dict[Fault, Random] = {}
         self.cables: list[Cable] = []
+        self.has_bundles = world.random("bundles", number).random() < 0.5
+        """Otherwise each message is a packet, and is lost, repeated and delayed by itself."""
         self._redial = Redial(self.random)
         self._alarm = Alarm(world.scheduler, f"{self.name} calls", self._call)
         self._alarm.set(self.random.uniform(0, 0.5))
@@ -140,11 +145,8 @@ class CableEnd:
         self.alarm = Alarm(self.world.scheduler, f"{cable.name} {side}", self.service)
         expected = neighbour.name if side == 0 else None
         self.state: Link = self.broker.broker.network.connect(expected, neighbour.name, self.world.now, self._wake)
-        self._version = VERSION
-        for fault in self.world.faults_at(FaultKind.OLD_VERSION, self.broker.number):
-            self._version = fault.old_version
-        if self._version < ROUTING_VERSION:
-            self.state._routing = None
+        is_old = self.world.faults_at(FaultKind.OLD_VERSION, self.broker.number)
+        self._version = VERSION_MIN - 1 if is_old else VERSION
         self._random = self.world.random("cable", cable.name, side)
         self._queued_bytes = 0
         self._last_arrival = 0.0
@@ -152,6 +154,11 @@ class CableEnd:
         """The end of the last range of each import and origin."""
         self.opened: dict[int, mmpl.ImportDef] = {}
         """What this end has asked for, by its numbers. After a restart a broker numbers its imports anew."""
+        self._begun: dict[int, Mapping[str, int]] = {}
+        """What it had of each stream when it asked for it first."""
+        self._asked: dict[tuple[int, str], int] = {}
+        """The least tick after which it has asked for an origin again."""
+        self._has_asked_for_others: set[int] = set()
 
     @property
     def other(self) -> "CableEnd":
@@ -204,7 +211,9 @@ class CableEnd:
         self.broker.schedule_commit()
 
     def _send_outgoing(self) -> None:
-        packets, self.state.outgoing = self.state.outgoing, []
+        packets = self.state.take_packets()
+        if not self.cable.link.has_bundles:
+            packets = [encode_message(*message) for packet in packets for message in decode_packet(packet)]
         for packet in packets:
             self._send(packet)
 
@@ -223,11 +232,12 @@ class CableEnd:
     # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _send(self, packet: bytes) -> None:
-        message, body = decode_message(packet)
-        if isinstance(message, Hello) and self._version != message.version:
-            message = replace(message, version=self._version, version_min=min(self._version, message.version_min))
-            packet = encode_message(message)
-        self._observe(message, body, packet)
+        messages = decode_packet(packet)
+        if isinstance(hello := messages[0][0], Hello) and self._version != hello.version:
+            hello = replace(hello, version=self._version, version_min=min(self._version, hello.version_min))
+            messages, packet = [(hello, b"")], encode_message(hello)
+        for message, body in messages:
+            self._observe(message, body)
         link, is_lost, copies, is_ordered, delay_s = self.cable.link, False, 1, True, 0.0
         for fault in self.world.active:
             if fault.target != link.number or fault.kind not in MESSAGE_FAULTS:
@@ -245,7 +255,9 @@ class CableEnd:
         if is_lost or delay_s:
             self.world.figures.disturbed_bytes += len(packet)
         if is_lost:
-            self.world.note(self.cable.name, f"lost: {message.__struct_config__.tag} of {self.broker.name}")
+            self.world.note(
+                self.cable.name, f"lost: {', '.join(map(tag_of, (m for m, _ in messages)))} of {self.broker.name}"
+            )
             return
         for _ in range(copies):
             self._transmit(packet, delay_s, is_ordered)
@@ -259,23 +271,47 @@ class CableEnd:
         self._queued_bytes += len(packet)
         self.world.scheduler.at(arrival, f"{self.cable.name} {1 - self.side} <", lambda: self.other.receive(packet))
 
-    def _observe(self, message: AnyMessage, body: bytes, packet: bytes) -> None:
-        world, tag = self.world, str(message.__struct_config__.tag)
-        world.note(f"{self.cable.name} {self.broker.name}", message_text(message, len(packet)))
+    def _observe(self, message: AnyMessage, body: bytes) -> None:
+        world, tag, size = self.world, tag_of(message), len(encode_message(message, body))
+        world.note(f"{self.cable.name} {self.broker.name}", message_text(message, size))
         world.figures.messages[tag] += 1
         if isinstance(message, EventsMessage | RowsMessage):
-            world.figures.data_bytes += len(packet)
+            world.figures.data_bytes += size
         if isinstance(message, EventsMessage):
-            if message.lo < self._sent_ticks.get((message.id, message.origin), message.lo):
-                world.figures.repeated_bytes += len(packet)
-            self._sent_ticks[message.id, message.origin] = message.hi
+            for sent in message.ranges:
+                if self.other.has_been_given(message.id, sent):
+                    world.complain(f"{self.broker.name} sends {sent} again, although nobody has asked for it")
+                if sent.lo < self._sent_ticks.get((message.id, sent.origin), sent.lo):
+                    world.figures.repeated_bytes += size // len(message.ranges)
+                self._sent_ticks[message.id, sent.origin] = sent.hi
         elif isinstance(message, OpenImport) and (relation := self._relations.get(message.id)) is not None:
             self.opened[message.id] = relation.import_
+            if relation.import_.stream is not None:
+                self._begin(message, relation)
+        elif isinstance(message, Curious):
+            if message.includes_other_origins:
+                self._has_asked_for_others.add(message.id)
+            for origin, lo, _ in message.ranges:
+                self._asked[message.id, origin] = min(lo, self._asked.get((message.id, origin), lo))
         self.broker.check_message(self, message, body)
         state = self._state_of(message)
         for fault in world.active:
             if self._is_concerned(fault):
                 world.combinations[fault.kind.value, tag, state] += 1
+
+    def _begin(self, request: OpenImport, relation: ImportedRelation) -> None:
+        """A new connection continues where the log is."""
+        horizons = request.horizons.get(request.relation, {})
+        self._begun.setdefault(request.id, horizons)
+        for origin, tick in relation.cache.horizons.items():
+            if horizons.get(origin, HORIZON_MIN) < tick:
+                self.world.complain(f"{self.broker.name} asks for {request.relation} from {horizons}, but has {tick}")
+
+    def has_been_given(self, import_id: int, sent: SentRange) -> bool:
+        """Whether a range begins before what this end had when it asked for the import, and has not asked for again."""
+        begun = self._begun.get(import_id, {}).get(sent.origin, HORIZON_MIN)
+        asked = self._asked.get((import_id, sent.origin), begun)
+        return sent.lo < min(begun, asked) and import_id not in self._has_asked_for_others
 
     @property
     def _relations(self) -> Mapping[int, ImportedRelation]:

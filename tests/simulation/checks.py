@@ -9,7 +9,15 @@ from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_schema
 from smile.broker.network.view_cursor import from_link_horizons
 from smile.horizons import HORIZON_MIN, origin_name
-from smile.links.messages import Acknowledge, AnyMessage, Curious, EventsMessage, RowsMessage
+from smile.links.messages import (
+    Acknowledge,
+    AnyMessage,
+    Curious,
+    EventsMessage,
+    RowsMessage,
+    SentRange,
+    split_body,
+)
 from smile.log.storage.pieces import StreamPiece
 from tests.simulation.programs import base_streams
 from tests.simulation.world import World
@@ -58,15 +66,20 @@ def _check_events(
         world.complain(f"{sender.broker.name} sends events of {import_.relation}, which is a view")
         return
     base = _bases(import_)[stream.name]
-    piece = StreamPiece(stream.name, message.origin, message.lo, message.hi)
-    ticks: list[int] = []
-    if body:
-        ticks = pa.ipc.read_record_batch(pa.py_buffer(body), stream_schema(stream)).column(0).to_pylist()
-    expected = world.truth.ticks(stream, base, piece)
     who = f"{sender.broker.name}, to {sender.neighbour.name}: "
-    if ticks != expected:
-        world.complain(f"{who}{base} from {message.lo} to {message.hi} has {ticks} instead of {expected}")
-    world.complain_all(world.truth.announce(base, message.origin, message.hi, sender.broker.name), who)
+    for sent, events in ranges_of(message, body):
+        piece = StreamPiece(stream.name, sent.origin, sent.lo, sent.hi)
+        ticks: list[int] = []
+        if events:
+            ticks = pa.ipc.read_record_batch(pa.py_buffer(events), stream_schema(stream)).column(0).to_pylist()
+        expected = world.truth.ticks(stream, base, piece)
+        if ticks != expected:
+            world.complain(f"{who}{base} from {sent.lo} to {sent.hi} has {ticks} instead of {expected}")
+        world.complain_all(world.truth.announce(base, sent.origin, sent.hi, sender.broker.name), who)
+
+
+def ranges_of(message: EventsMessage, body: bytes) -> list[tuple[SentRange, bytes]]:
+    return list(zip(message.ranges, split_body(body, [sent.bytes for sent in message.ranges]), strict=True))
 
 
 def _check_horizons(world: World, sender: "CableEnd", import_: mmpl.ImportDef, message: RowsMessage) -> None:

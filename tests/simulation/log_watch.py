@@ -134,7 +134,7 @@ class LogWatch:
                 self._note_membership(membership)
             horizons, own_origins = self._log.stream_horizons(stream), self._own_origins(stream)
             for origin in sorted(own_origins & horizons.keys()):
-                horizon, known = horizons[origin], truth.streams[stream].origin(origin).horizon
+                horizon, known = horizons[origin], truth.logged_to(stream, origin)
                 if horizon < known:
                     self._world.complain(f"the log of {self._broker.name} ends at {horizon} in {stream}, not {known}")
                 piece = self._log.read_range(stream, origin, known, 2**30) if horizon > known else None

@@ -98,6 +98,20 @@ def nobody_is_curious(patch: Patch) -> None:
     patch.setattr(Curiosity, "advanced", never)
 
 
+def reconnecting_import_asks_for_everything(patch: Patch) -> None:
+    patch.setattr(StreamImport, "request", lambda imported: imported._request)
+
+
+def what_a_neighbour_has_is_sent_again(patch: Patch) -> None:
+    """After a new connection, all of it."""
+    create = StreamExport.__init__
+
+    def forget(export: StreamExport, import_id: int, source: Any, _known: Any, start: int, members: int = 0) -> None:
+        create(export, import_id, source, {}, start, members)
+
+    patch.setattr(StreamExport, "__init__", forget)
+
+
 def silence_hides_events(patch: Patch) -> None:
     """The last event of a range is taken for silence."""
     read = LoggedStreamSource.read
@@ -286,6 +300,8 @@ BUGS: list[Callable[[Patch], None]] = [
     curiosity_is_not_answered,
     what_was_asked_for_is_skipped,
     nobody_is_curious,
+    reconnecting_import_asks_for_everything,
+    what_a_neighbour_has_is_sent_again,
     silence_hides_events,
     range_is_sent_too_far,
     revocation_is_not_noticed,

@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 
 from smile.algebra import mmpl
 from smile.horizons import END
-from smile.links.messages import VERSION_MIN
 from smile.reference.history import parse_json_value
 from tests.reference.histories import Histories
 from tests.simulation.compilation import memoized_compilation
@@ -94,11 +93,6 @@ class Fault:
     end: float
     rate: float
     seed: int
-
-    @property
-    def old_version(self) -> int:
-        """The version of the protocol that an old broker has: one that is refused, or one that is still understood."""
-        return VERSION_MIN - 1 + self.seed % 2
 
     def __str__(self) -> str:
         where = f"link {self.target}" if self.kind in LINK_FAULTS else f"b{self.target}"

@@ -100,6 +100,10 @@ class Truth:
         history.horizon = max(history.horizon, hi)
         return problems
 
+    def logged_to(self, stream: str, origin: str) -> int:
+        """How far the broker of an origin has committed."""
+        return self.streams[stream].origin(origin).horizon
+
     def set_members(self, membership: StreamMembership) -> None:
         """The home of a stream has committed this."""
         self.streams[membership.stream].members = membership.members

@@ -81,8 +81,12 @@ class World:
         return hashlib.sha256(repr(self.trace).encode()).hexdigest()[:16]
 
 
+def tag_of(message: LinkMessage) -> str:
+    return str(message.__struct_config__.tag)
+
+
 def message_text(message: LinkMessage, size: int) -> str:
     """A message in a trace."""
     fields: Mapping[str, Any] = {name: getattr(message, name) for name in message.__struct_fields__}
     parts = [f"{name}={value}" for name, value in fields.items() if name not in ("message", "hint", "definition")]
-    return f"{message.__struct_config__.tag} {' '.join(parts)} ({size} bytes)"
+    return f"{tag_of(message)} {' '.join(parts)} ({size} bytes)"

@@ -34,6 +34,7 @@ from smile.cli import (
     subscriptions,
     test,
 )
+from smile.cli.client import CaOption
 from smile.cli.exits import discard_stdout, error_exit
 from smile.cli.loading import loading
 from smile.cli.replay.request import ReplayRequest, SparkOptions
@@ -147,11 +148,30 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     dot: Annotated[bool, typer.Option("--dot", help="Print the graph for Graphviz.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph for Mermaid.")] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="For --as plan: instead of a PROGRAM, explain a SELECT at the broker that runs there.",
+        ),
+    ] = None,
+    ca: CaOption = None,
 ) -> None:
-    """Show how SMILE compiles a program, step by step.
+    """Show how SMILE compiles a program, step by step; or how a broker that runs would answer a query over global
+    streams.
 
     Example: smile explain programs/tradefloor.smile --as stages
+
+    Example: smile explain "SELECT * FROM ntp WHERE psize > 1024" --as plan --url http://127.0.0.1:7400
     """
+    if url is not None:
+        if step is not ExplainStep.plan or network or imports or dot or mermaid:
+            raise typer.BadParameter("--url is for --as plan, with --json or nothing else")
+        from smile.cli.query_plan import explain_query  # noqa: PLC0415  # the client is slow to import
+
+        _print_output(explain_query(program, url, ca, as_json=json))
+        return
     if (dot or mermaid) and step not in (ExplainStep.graph, ExplainStep.plan):
         raise typer.BadParameter("--dot and --mermaid are for --as graph and --as plan")
     if network and step is not ExplainStep.plan:

@@ -26,7 +26,9 @@ from smile.links.messages import (
     OriginRange,
     RangeGone,
     RowsMessage,
+    SentRange,
     StreamHorizons,
+    split_body,
 )
 
 OPEN_WAIT_S: Final = 2.0
@@ -249,21 +251,32 @@ class StreamImport(Import):
             self._lacks_members = True
             self._curiosity.noticed_gap(now)
             return
-        inbox = self._inbox(message.origin)
-        self.sent_horizons[message.origin] = max(message.hi, self.sent_horizons.get(message.origin, message.hi))
-        if message.hi <= max(message.lo, inbox.horizon):
-            self.figures.redundant += 1
-            self._sink.receive_answer(message.origin, message.lo, message.hi, body)
-        elif message.lo > inbox.horizon:
-            self._store(inbox, message, body)
-            self._curiosity.noticed_gap(now)
-        else:
-            self._hand_on(inbox, message.origin, message.lo, message.hi, body)
-            self._sink.receive_answer(message.origin, message.lo, message.hi, body)
-            self._hand_on_waiting(inbox, message.origin)
+        sizes = [sent.bytes for sent in message.ranges]
+        if sum(sizes) != len(body):
+            raise error("E120", "the neighbour sent events whose sizes are wrong")
+        has_advanced = False
+        for sent, events in zip(message.ranges, split_body(body, sizes), strict=True):
+            has_advanced |= self._receive_range(sent, events)
+        if has_advanced:
             self._curiosity.advanced(now)
-            if any(other.waiting for other in self._inboxes.values()):
-                self._curiosity.noticed_gap(now)
+        if any(inbox.waiting for inbox in self._inboxes.values()):
+            self._curiosity.noticed_gap(now)
+
+    def _receive_range(self, sent: SentRange, body: bytes) -> bool:
+        """Returns whether the horizon of the origin has advanced."""
+        inbox, origin = self._inbox(sent.origin), sent.origin
+        self.sent_horizons[origin] = max(sent.hi, self.sent_horizons.get(origin, sent.hi))
+        if sent.hi <= max(sent.lo, inbox.horizon):
+            self.figures.redundant += 1
+            self._sink.receive_answer(origin, sent.lo, sent.hi, body)
+            return False
+        if sent.lo > inbox.horizon:
+            self._store(inbox, sent, body)
+            return False
+        self._hand_on(inbox, origin, sent.lo, sent.hi, body)
+        self._sink.receive_answer(origin, sent.lo, sent.hi, body)
+        self._hand_on_waiting(inbox, origin)
+        return True
 
     def receive_members(self, message: MembersMessage, body: bytes, now: float) -> None:
         if message.version > self._members:
@@ -274,12 +287,12 @@ class StreamImport(Import):
     def receive_gone(self, message: RangeGone, now: float) -> None:
         self._sink.receive_gone(message.origin, message.lo, message.hi)
 
-    def _store(self, inbox: _OriginInbox, message: EventsMessage, body: bytes) -> None:
+    def _store(self, inbox: _OriginInbox, sent: SentRange, body: bytes) -> None:
         """What does not fit is asked for again when the gap has closed."""
-        stored_hi, stored_body = inbox.waiting.get(message.lo, (message.lo, b""))
+        stored_hi, stored_body = inbox.waiting.get(sent.lo, (sent.lo, b""))
         is_within_limit = inbox.waiting_bytes + len(body) <= limits.inbox_waiting_bytes_max
-        if message.hi > stored_hi and is_within_limit and len(inbox.waiting) < limits.inbox_pieces_max:
-            inbox.waiting[message.lo] = message.hi, body
+        if sent.hi > stored_hi and is_within_limit and len(inbox.waiting) < limits.inbox_pieces_max:
+            inbox.waiting[sent.lo] = sent.hi, body
             inbox.waiting_bytes += len(body) - len(stored_body)
 
     def _hand_on_waiting(self, inbox: _OriginInbox, origin: str) -> None:

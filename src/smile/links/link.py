@@ -8,6 +8,7 @@ importing side has by then.
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Protocol
 
 from smile import limits
@@ -15,7 +16,6 @@ from smile.errors import SmileError, error
 from smile.links.exports import DataMessage, Export
 from smile.links.imports import Import, MembersImport, StreamImport, ViewImport
 from smile.links.messages import (
-    ROUTING_VERSION,
     VERSION,
     VERSION_MIN,
     Acknowledge,
@@ -35,8 +35,9 @@ from smile.links.messages import (
     RoutingUpdate,
     RowsMessage,
     StreamHorizons,
-    decode_message,
+    decode_packet,
     encode_message,
+    join_packets,
 )
 from smile.links.rate_meter import RateMeter
 from smile.links.routing.exchange import RoutingExchange
@@ -107,7 +108,7 @@ class LinkFigures:
 
 class Link:
     """Call `poll` when the deadline is reached, when the connection can be written to, and when `wake` was called; then
-    send `outgoing`."""
+    send what `take_packets` returns."""
 
     def __init__(
         self,
@@ -121,6 +122,7 @@ class Link:
         self.neighbour: str | None = None
         """The name of the other broker, when it is known."""
         self.outgoing: list[bytes] = []
+        """The messages that are to be sent."""
         self.figures = LinkFigures()
         self._identity, self._wake = identity, wake
         self._importer, self._exporter = importer, exporter
@@ -132,6 +134,8 @@ class Link:
         self._window = SendWindow(limits.link_window_bytes)
         self._held_until: float | None = None
         """When to send what was held back, because a small message is under way."""
+        self._silence_at = inf
+        """When to send silence that was held back."""
         self._received_number = self._confirmed_number = 0
         self._must_confirm = False
         self._sent_at = self._received_at = self._said_at = now
@@ -148,7 +152,12 @@ class Link:
             deadlines.append(self._routing.deadline)
         if self._held_until is not None:
             deadlines.append(self._held_until)
-        return min(*deadlines, self._acknowledge_at, *(i.deadline for i in self._imports.values()))
+        return min(*deadlines, self._silence_at, self._acknowledge_at, *(i.deadline for i in self._imports.values()))
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether there may be data that are sent later, so that others are sent with them."""
+        return self._held_until is not None or self._silence_at < inf
 
     @property
     def _heartbeat_at(self) -> float:
@@ -175,6 +184,11 @@ class Link:
         self._send(Hello(VERSION, VERSION_MIN, self._identity.broker, self._identity.run, has_heard), now)
         self._greet_at = now + GREET_S
 
+    def take_packets(self) -> list[bytes]:
+        """What is to be sent: the messages so far, small ones together."""
+        messages, self.outgoing = self.outgoing, []
+        return join_packets(messages)
+
     # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _send(self, message: LinkMessage, now: float) -> None:
@@ -195,6 +209,7 @@ class Link:
                     self._send(update, now)
             self._update_imports(now)
             self._poll_imports(now)
+            self._silence_at = inf
             if is_writable:
                 self._send_exports(now)
             else:
@@ -255,16 +270,25 @@ class Link:
             self.figures.sent_rows.add(header.rows, now)
             self._send_packet(packet, now)
 
-        pending = deque(self._exports)
+        if self._send_in_turns(send, now):
+            self._send_in_turns(send, now, with_silence=True)
+        if self._window.is_open:
+            self._silence_at = min((export.deadline for _, export, _ in self._exports.values()), default=inf)
+
+    def _send_in_turns(self, send: Callable[..., None], now: float, *, with_silence: bool = False) -> bool:
+        """Returns whether anything was sent."""
+        has_sent, pending = False, deque(self._exports)
         while pending and self._window.is_open:
             import_id = pending.popleft()
-            if self._send_next(import_id, send, now):
+            if self._send_next(import_id, send, now, with_silence):
+                has_sent = True
                 pending.append(import_id)
+        return has_sent
 
-    def _send_next(self, import_id: int, send: Callable[..., None], now: float) -> bool:
+    def _send_next(self, import_id: int, send: Callable[..., None], now: float, with_silence: bool) -> bool:
         _, export, _ = self._exports[import_id]
         try:
-            has_sent = export.send_next(send)
+            has_sent = export.send_next(send, now, with_silence)
             for reply in export.take_replies():
                 self._send(reply, now)
             return has_sent
@@ -286,11 +310,15 @@ class Link:
     # ── receiving ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive(self, packet: bytes, now: float) -> None:
-        """Processes a message. Raises E120 or E122 if the neighbour does not follow the protocol: the connection is
-        then to be closed."""
-        message, body = decode_message(packet)
+        """Processes the messages of a packet. Raises E120 or E122 if the neighbour does not follow the protocol: the
+        connection is then to be closed."""
+        messages = decode_packet(packet)
         self._received_at = now
         self.figures.received_bytes.add(len(packet), now)
+        for message, body in messages:
+            self._receive_message(message, body, now)
+
+    def _receive_message(self, message: LinkMessage, body: bytes, now: float) -> None:
         if isinstance(message, Hello):
             self._receive_hello(message, now)
         elif self.neighbour is None:
@@ -311,7 +339,7 @@ class Link:
                 raise error("E126", f"both brokers of the link are named {hello.broker}", hint=hint)
             self._importer.greet(hello.broker)
             self.neighbour = hello.broker
-            self.routes = self._routing is not None and hello.version >= ROUTING_VERSION
+            self.routes = self._routing is not None
         elif self.neighbour != hello.broker:
             raise error("E120", f"the neighbour {self.neighbour} now calls itself {hello.broker}")
         if not hello.has_heard:

@@ -1,9 +1,11 @@
 """Messages of a link: what two brokers send each other.
 
 A message has a header, a small JSON object of a known type, and possibly a body: Arrow data in the encoding of its
-relation. Nothing that a neighbour sends is trusted: a header is decoded into its type, with bounded sizes.
+relation. A packet is a message, or a bundle of them. Nothing that a neighbour sends is trusted: a header is decoded
+into its type, with bounded sizes.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -13,14 +15,14 @@ from smile import limits
 from smile.errors import error
 from smile.horizons import END, HORIZON_MIN
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the protocol. Two brokers use the lower one of theirs, if both know it."""
 
-ROUTING_VERSION: Final = 2
-"""The first version with advertisements and subscriptions. A neighbour with an older one takes no part in routing."""
-
-VERSION_MIN: Final = 1
+VERSION_MIN: Final = 3
 """The oldest version that this broker knows."""
+
+PACKET_BYTES: Final = 2**16
+"""Messages that are sent at the same time are put into packets of up to this size."""
 
 Tick = Annotated[int, Meta(ge=HORIZON_MIN, le=END)]
 Name = Annotated[str, Meta(min_length=1, max_length=limits.link_name_chars_max)]
@@ -36,6 +38,7 @@ RoutingKey = tuple[Text, ...]
 """Identifies an entry of a routing table: its kind, and the fields that its docstring names first."""
 OriginRange = tuple[Origin, Tick, Tick]
 """The ticks of an origin above the first and up to the second."""
+Size = Annotated[int, Meta(ge=0, le=limits.link_message_bytes_max)]
 
 
 class LinkMessage(Struct, frozen=True, tag_field="kind"):
@@ -94,20 +97,31 @@ class ImportRefused(LinkMessage, frozen=True, tag="refused"):
     is_permanent: bool = False
 
 
-class EventsMessage(LinkMessage, frozen=True, tag="events"):
-    """All events of an origin above `lo` up to `hi`, in the body; no body means silence. `n` numbers the data messages
-    of a link. `rows` is the number of events.
+class SentRange(Struct, frozen=True, array_like=True):
+    """All events of an origin above `lo` up to `hi`: `rows` events in `bytes` bytes of the message's body, which has
+    the ranges one after the other. A range without bytes is silence."""
 
-    `members` is a version of the stream's membership, 0 if it has one origin: only who has this version or a later one
-    may take the range in. Otherwise the range could pass the start of an origin that is not known yet."""
-
-    n: Number
-    id: ImportId
     origin: Origin
     lo: Tick
     hi: Tick
     rows: Number = 0
+    bytes: Size = 0
+
+
+class EventsMessage(LinkMessage, frozen=True, tag="events"):
+    """Ranges of the origins of a stream. `n` numbers the data messages of a link.
+
+    `members` is a version of the stream's membership, 0 if it has one origin: only who has this version or a later one
+    may take the ranges in. Otherwise a range could pass the start of an origin that is not known yet."""
+
+    n: Number
+    id: ImportId
+    ranges: Annotated[tuple[SentRange, ...], Meta(max_length=limits.link_ranges_max)]
     members: Number = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(sent.rows for sent in self.ranges)
 
 
 class MembersMessage(LinkMessage, frozen=True, tag="members"):
@@ -274,6 +288,12 @@ class RoutingReceived(LinkMessage, frozen=True, tag="routed"):
     has_table: bool = False
 
 
+class Bundle(LinkMessage, frozen=True, tag="bundle"):
+    """Several messages in one packet: the body has their packets, of these sizes."""
+
+    sizes: Annotated[tuple[Size, ...], Meta(max_length=limits.link_bundle_messages_max)]
+
+
 AnyMessage = (
     Hello
     | OpenImport
@@ -290,6 +310,7 @@ AnyMessage = (
     | CloseImport
     | RoutingUpdate
     | RoutingReceived
+    | Bundle
 )
 
 _decoder: Final = msgspec.json.Decoder(AnyMessage)
@@ -311,3 +332,45 @@ def decode_message(packet: bytes) -> tuple[AnyMessage, bytes]:
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
         raise error("E120", f"the neighbour sent a wrong message: {str(problem)[: limits.excerpt_chars_max]}") from None
     return message, packet[header_end:]
+
+
+def join_packets(packets: Sequence[bytes]) -> list[bytes]:
+    """Packets of single messages, those that are small together. Their order stays the same."""
+    joined, pending, pending_bytes = list[bytes](), list[bytes](), 0
+
+    def finish() -> None:
+        nonlocal pending_bytes
+        if pending:
+            sizes = tuple(map(len, pending))
+            joined.append(pending[0] if len(pending) == 1 else encode_message(Bundle(sizes), b"".join(pending)))
+        pending.clear()
+        pending_bytes = 0
+
+    for packet in packets:
+        if pending_bytes + len(packet) > PACKET_BYTES or len(pending) == limits.link_bundle_messages_max:
+            finish()
+        pending.append(packet)
+        pending_bytes += len(packet)
+    finish()
+    return joined
+
+
+def decode_packet(packet: bytes) -> list[tuple[AnyMessage, bytes]]:
+    """The messages of a packet. E120 if it has none of this protocol."""
+    message, body = decode_message(packet)
+    if not isinstance(message, Bundle):
+        return [(message, body)]
+    if sum(message.sizes) != len(body):
+        raise error("E120", "the neighbour sent a bundle of messages with wrong sizes")
+    messages = [decode_message(part) for part in split_body(body, message.sizes)]
+    if any(isinstance(inner, Bundle) for inner, _ in messages):
+        raise error("E120", "the neighbour sent a bundle within a bundle")
+    return messages
+
+
+def split_body(body: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
+    """Parts of these sizes, one after the other."""
+    begin = 0
+    for size in sizes:
+        yield body[begin : begin + size]
+        begin += size

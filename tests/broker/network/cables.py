@@ -143,7 +143,7 @@ class BrokerNetwork:
         for side in (0, 1):
             link, now = cable.links[side], time.monotonic()
             link.poll(now)
-            packets, link.outgoing = link.outgoing, []
+            packets = link.take_packets()
             for packet in self._with_faults(packets, cable.faults):
                 cable.bytes += len(packet)
                 cable.links[1 - side].receive(packet, now)

@@ -182,7 +182,7 @@ def test_another_program_ends_the_wait(network: BrokerNetwork) -> None:
 
 def test_a_refusal_stops_the_first_start(network: BrokerNetwork) -> None:
     network.start("sells", SELLS.replace("Prices", "Costs"))
-    with pytest.raises(SmileError, match="there is no view Prices"):
+    with pytest.raises(SmileError, match="there is no stream or view Prices"):
         network.start("buys", BUYS)
 
 

@@ -12,14 +12,7 @@ import pytest
 
 from smile.broker.subscriptions.position_store import SubscriptionKey
 from smile.errors import SmileError
-from smile.links.messages import (
-    ROUTING_VERSION,
-    Hello,
-    RoutingUpdate,
-    SubscriptionEntry,
-    decode_message,
-    encode_message,
-)
+from smile.links.messages import VERSION, VERSION_MIN, Hello, RoutingUpdate, SubscriptionEntry, encode_message
 from smile.links.routing.names import RoutedStream
 from smile.source import Source
 from tests.broker.network.cables import BrokerNetwork, CableFaults, network_in, publish, rows_of
@@ -460,7 +453,7 @@ def test_a_view_of_an_own_stream_releases_nothing_of_another_host(network: Broke
     assert [entry.host for entry in network.brokers["db3"].routing.advertised_by("Quotes")] == ["db2"]
     # A neighbour that subscribes nevertheless is ignored.
     link, now = db2.network.connect(None, "db4", time.monotonic(), lambda: None), time.monotonic()
-    link.receive(encode_message(Hello(2, 1, "db4", "run")), now)
+    link.receive(encode_message(Hello(VERSION, VERSION_MIN, "db4", "run")), now)
     wanted = (SubscriptionEntry("Quotes", "db1"), SubscriptionEntry("Quotes", "db2"))
     link.receive(encode_message(RoutingUpdate(1, wanted)), now)
     network.run(0.6)
@@ -506,14 +499,3 @@ def test_a_program_that_takes_the_name_of_a_routed_stream(network: BrokerNetwork
     network.apply("db2", OTHER)
     publish(db1, "Quotes", ("IBM", 2))
     assert wait_for(network, receiver, 1) == [2]
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_old_neighbour_takes_no_part(network: BrokerNetwork, version: int) -> None:
-    broker, now = network.start("db1", QUOTES), time.monotonic()
-    link = broker.network.connect(None, "old", now, lambda: None)
-    link.receive(encode_message(Hello(version, 1, "old", "run")), now)
-    link.poll(now)
-    kinds = {type(decode_message(packet)[0]) for packet in link.outgoing}
-    assert Hello in kinds and (RoutingUpdate in kinds) == (version >= ROUTING_VERSION)
-    broker.network.disconnect(link, None, now)

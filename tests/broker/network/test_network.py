@@ -291,8 +291,8 @@ def test_after_a_short_outage_only_what_is_new_is_sent(network: BrokerNetwork) -
     buys = network.start("buys", EXPORTING)
     network.start("floor", IMPORT_VIEW)
     cable = network.connect("floor", "buys")
-    publish(buys, "Bids", *((f"issue {n}", 20) for n in range(2000)))
-    network.run_until(lambda: len(rows_of(network.brokers["floor"], "Large")) == 2000, "rows are missing")
+    publish(buys, "Bids", *((f"issue {n}", 20) for n in range(4000)))
+    network.run_until(lambda: len(rows_of(network.brokers["floor"], "Large")) == 4000, "rows are missing")
     first_bytes = cable.bytes
     network.cut(cable)
     publish(buys, "Bids", ("IBM", 30))
@@ -365,7 +365,7 @@ def test_an_import_that_is_added_and_dropped(network: BrokerNetwork) -> None:
 
 def test_a_relation_that_is_not_there(network: BrokerNetwork) -> None:
     network.start("buys", EXPORTING)
-    with pytest.raises(SmileError, match="there is no view Nope"):
+    with pytest.raises(SmileError, match="there is no stream or view Nope"):
         network.start("floor", "IMPORT Nope FROM buys;\nCREATE VIEW V AS SELECT issue FROM Nope;\n")
     floor = network.start("floor", IMPORT_VIEW)
     with pytest.raises(SmileError, match="elsewhere cannot be reached") as problem:

@@ -91,12 +91,12 @@ def test_nothing_is_sent_back_over_the_link_that_it_came_from(network: BrokerNet
             bid(network, name, f"{number} at {name}")
     for name in HOSTS:
         network.run_until(lambda name=name: len(issues_of(network, name)) == 30, f"{name} has not all")  # type: ignore[misc]
-    by_side = {side: {m.origin for s, m in sent if s == side} for side in (0, 1)}
+    by_side = {side: {r.origin for s, m in sent if s == side for r in m.ranges} for side in (0, 1)}
     origins = {name: origin_of(network, name) for name in HOSTS}
     assert by_side[0] == {origins["buys2"]}
     assert by_side[1] == {origins["buys"], origins["buys3"]}
     for side in (0, 1):
-        ticks = [(m.origin, m.lo) for s, m in sent if s == side and m.rows]
+        ticks = [(r.origin, r.lo) for s, m in sent if s == side for r in m.ranges if r.rows]
         assert len(ticks) == len(set(ticks))  # and nothing twice
 
 

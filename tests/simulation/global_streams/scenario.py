@@ -30,6 +30,11 @@ TOOLS: Final = ("ping", "udp", None)
 PLACES: Final = ("a", "b", "c")
 CHANNELS: Final[tuple[Channel, ...]] = tuple(product(TOOLS, PLACES))
 
+ORIGIN_MIN: Final = 2
+"""The number of the first broker as an origin."""
+EQUAL_NUMBERS_SHARE: Final = 0.25
+"""In so many networks two brokers that publish have the same number."""
+
 Row = Mapping[str, Any]
 
 KEY_CONDITIONS: Final[dict[str, Callable[[Row], bool]]] = {
@@ -119,12 +124,18 @@ def _select(condition: str) -> str:
 
 @dataclass(frozen=True)
 class RegistryScenario(Scenario):
-    """`hosts` are the brokers that publish. Registrations are leases of `lease_s`."""
+    """`hosts` are the brokers that publish. Registrations are leases of `lease_s`. `numbers` are those of the brokers as
+    origins: by mistake, two of them may be equal."""
 
     brokers: tuple[RegistryProgram, ...] = ()
     actions: tuple[RegistryAction, ...] = ()
     hosts: tuple[int, ...] = ()
     lease_s: int = 5
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def has_equal_numbers(self) -> bool:
+        return len(set(self.numbers)) < len(self.numbers)
 
     @property
     def faulty_s(self) -> float:
@@ -170,6 +181,12 @@ def draw_registry_scenario(seed: int) -> RegistryScenario:
     programs = draft.draw_programs()
     actions = draft.draw_actions()
     publications = draft.draw_publications()
+    faults = _draw_faults(random, topology, hosts)
+    numbers = _draw_numbers(Random(f"numbers {seed}"), count, hosts)
+    if len(set(numbers)) < count:
+        # Who closes a stream decides about numbers too, and what only a dead broker had is not compared by broker.
+        actions = tuple(action for action in actions if action.kind is not ActionKind.CLOSED)
+        faults = tuple(fault for fault in faults if fault.kind is not FaultKind.ORIGIN_DEAD)
     with memoized_compilation():
         compiled = tuple(
             compile_program(Source(f"{broker_name(n)}.smile", p.text), is_networked=True).original
@@ -180,13 +197,22 @@ def draw_registry_scenario(seed: int) -> RegistryScenario:
         topology,
         compiled,
         publications,
-        _draw_faults(random, topology, hosts),
+        faults,
         random.choice((1_000, 3_000)),
         brokers=tuple(programs),
         actions=actions,
         hosts=tuple(hosts),
         lease_s=random.choice((2, 5, 10)),
+        numbers=numbers,
     )
+
+
+def _draw_numbers(random: Random, count: int, hosts: Sequence[int]) -> tuple[int, ...]:
+    numbers = [ORIGIN_MIN + number for number in range(count)]
+    if random.random() < EQUAL_NUMBERS_SHARE:
+        one, other = random.sample(hosts, 2)
+        numbers[one] = numbers[other]
+    return tuple(numbers)
 
 
 class _Draft:

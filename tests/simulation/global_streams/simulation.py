@@ -24,7 +24,7 @@ from tests.simulation.global_streams.scenario import (
     channel_condition,
 )
 from tests.simulation.global_streams.truth import RegistryTruth, assembled_part
-from tests.simulation.programs import base_streams
+from tests.simulation.programs import base_streams, broker_name
 from tests.simulation.scenario import Fault, FaultKind, Scenario
 from tests.simulation.simulation import (
     DELAYED_S,
@@ -59,7 +59,10 @@ class RegistrySimulation(Simulation):
     def _create_truth(self) -> RegistryTruth:
         (stream,) = self.scenario.programs[0].streams
         republishers = {name: KEY_CONDITIONS[text] for name, text in self.scenario.republishers.items()}
-        self.truth = RegistryTruth(replace(stream, many_origins=True), republishers)
+        claims: dict[str, list[str]] = {}
+        for broker, number in enumerate(self.scenario.numbers):
+            claims.setdefault(str(number), []).append(broker_name(broker))
+        self.truth = RegistryTruth(replace(stream, many_origins=True), republishers, claims)
         return self.truth
 
     def _create_broker(self, number: int) -> RegistryBroker:
@@ -115,7 +118,8 @@ class RegistrySimulation(Simulation):
             if not broker.publisher.is_done:
                 yield f"{broker.name} has publications that are not answered"
             for import_ in broker.broker.global_imports.imports.values():
-                if len(import_.running.plans) > 1 and not self._is_left_out(import_):
+                is_stuck = self._is_left_out(import_) or self._is_displaced(import_)
+                if len(import_.running.plans) > 1 and not is_stuck:
                     yield f"{import_.name} at {broker.name} has not ended its old plan"
                 yield from self._missing(broker, import_)
             for name, view in broker.broker.views.items():
@@ -132,8 +136,17 @@ class RegistrySimulation(Simulation):
         for other in self.brokers:
             if epoch is not None and other.name not in {member.host for member in epoch.members}:
                 continue
+            if len(self.truth.claimants(other.origin)) > 1:
+                holder = broker.broker.global_imports.known.find(NTP).origins.get(other.origin)
+                if holder is None or holder.host != other.name:
+                    continue
+                if self._is_displaced(import_):
+                    continue
+                if other.name not in self.truth.given(broker.name, import_.log_stream, other.origin):
+                    yield f"{import_.name} at {broker.name} has events of a broker with the number of {other.name}"
+                    continue
             horizon = import_.horizons.get(other.origin, HORIZON_MIN)
-            selected = self.truth.find_ticks(assembled_part(import_.import_), other.origin)
+            selected = self.truth.find_ticks(assembled_part(import_.import_), other.origin, other.name)
             if other not in near:
                 reachable = self._reachable(import_, other, near)
                 if any(horizon < tick <= reachable for tick in selected):
@@ -149,8 +162,18 @@ class RegistrySimulation(Simulation):
         epochs = (epochs_of(broker).get(NTP) for broker in self._suppliers(import_))
         return any(not names <= {member.host for member in epoch.members} for epoch in epochs if epoch is not None)
 
+    def _is_displaced(self, import_: GlobalImport) -> bool:
+        """Whether it, or a republisher that it takes events from, says that it knows another broker with the number of
+        one. Nothing more with this number comes from there."""
+        problems = (i.problem for i in self._supply(import_)[1])
+        return any(problem is not None and problem.diagnostics[0].code == "E183" for problem in problems)
+
     def _suppliers(self, import_: GlobalImport) -> set[RegistryBroker]:
         """The brokers that the latest plan of an import goes back to, through republishers."""
+        return self._supply(import_)[0]
+
+    def _supply(self, import_: GlobalImport) -> tuple[set[RegistryBroker], set[GlobalImport]]:
+        """The brokers that the latest plan of an import goes back to, and the imports of republishers on the way."""
         found, pending, seen = set[RegistryBroker](), [import_], {import_}
         while pending:
             for source in pending.pop().plan:
@@ -160,7 +183,7 @@ class RegistrySimulation(Simulation):
                 if behind is not None and behind not in seen:
                     seen.add(behind)
                     pending.append(behind)
-        return found
+        return found, seen
 
     def _connected(self, broker: RegistryBroker) -> set[RegistryBroker]:
         """The living brokers that it is connected with, through others."""
@@ -198,7 +221,9 @@ class RegistrySimulation(Simulation):
                 expected = {
                     t
                     for t, row in self.truth.events.items()
-                    if CONDITIONS[text](row) and t <= horizons.get(self.truth.streams[NTP].origin_of(t), HORIZON_MIN)
+                    if CONDITIONS[text](row)
+                    and self.truth.is_given(broker.name, stream, t)
+                    and t <= horizons.get(self.truth.streams[NTP].origin_of(t), HORIZON_MIN)
                 }
                 shown = {int(message["key"]["t"]) for message in witness.rows.values()}
                 if shown != expected:
@@ -209,6 +234,10 @@ class RegistrySimulation(Simulation):
         """Of the brokers that advertise a channel, the one that was first publishes to it, and no other. `published` is
         what brokers have accepted after everything was known everywhere."""
         accepted = {broker: {row[:2] for row in rows} for broker, rows in published.items()}
+        for origin in {broker.origin for broker in self.living}:
+            accepting = [broker.name for broker in self.living if broker.origin == origin and accepted[broker]]
+            if len(accepting) > 1:
+                self.world.complain(f"{accepting} publish, and all of them are origin {origin}")
         is_closed = any(action.kind is ActionKind.CLOSED for action in self.scenario.actions)
         for channel in CHANNELS:
             for broker in self.living:
@@ -219,6 +248,7 @@ class RegistrySimulation(Simulation):
                 # A broker may have died before it was started.
                 names = {b: self._advertised(b, channel) if b.incarnation else [] for b in self.brokers}
                 is_rivalled = any(names[other] for other in self.brokers if other is not broker)
+                is_rivalled |= len(self.truth.claimants(broker.origin)) > 1
                 if names[broker] and not is_rivalled and not is_closed and broker.name not in accepting:
                     self.world.complain(f"{broker.name} may not publish {channel}, although nobody else does")
 
@@ -234,7 +264,7 @@ class RegistrySimulation(Simulation):
             logged = {
                 t: (row["tool"], row["from"], row["latency"])
                 for t, row in self.truth.events.items()
-                if self.truth.streams[NTP].origin_of(t) == broker.origin
+                if self.truth.publishers[t] == broker.name
             }
             lost = {t: row for t, row in acknowledged.items() if logged.get(t) != row}
             extra = Counter(row for t, row in logged.items() if t not in acknowledged)

@@ -69,4 +69,5 @@ def test_scenarios_have_what_can_go_wrong() -> None:
     faults = {fault.kind for scenario in scenarios for fault in scenario.faults}
     assert {FaultKind.KILLED, FaultKind.PARTITION, FaultKind.ORIGIN_DEAD, FaultKind.LOST_CACHE} <= faults
     assert {action.kind for scenario in scenarios for action in scenario.actions} == {*ActionKind}
+    assert any(scenario.has_equal_numbers for scenario in scenarios)
     assert all(len(scenario.republishers) >= 3 for scenario in scenarios)

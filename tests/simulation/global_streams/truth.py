@@ -1,10 +1,12 @@
 """What is true of a global stream in a simulated network: the union of the logs of all producers, and what each broker that
 assembles or receives a part of it must have."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from smile.algebra import mmpl
 from smile.algebra.arrow_types import stream_types
@@ -14,6 +16,7 @@ from smile.algebra.printer import print_expression
 from smile.horizons import END, HORIZON_MIN
 from smile.links.routing.names import RoutedStream
 from smile.log.membership import HOME_ORIGIN, START_MIN
+from smile.log.storage.pieces import StreamPiece
 from tests.simulation.global_streams.scenario import NTP, Row
 from tests.simulation.truth import Event, Truth
 
@@ -24,10 +27,22 @@ Selection = Callable[[Row], bool]
 
 
 class RegistryTruth(Truth):
-    """The stream has as many origins as brokers publish to it. `republishers` has their conditions by name."""
+    """The stream has as many origins as brokers publish to it. `republishers` has their conditions by name. `claims` are
+    the brokers of each number: of two with the same, a reader has events of one of them, and all of these."""
 
-    def __init__(self, stream: mmpl.StreamDef, republishers: Mapping[str, Selection]) -> None:
+    def __init__(
+        self, stream: mmpl.StreamDef, republishers: Mapping[str, Selection], claims: Mapping[str, Sequence[str]]
+    ) -> None:
         super().__init__({NTP: stream})
+        self._claims = claims
+        self.publishers: dict[int, str] = {}
+        """The broker that has logged each event."""
+        self._logged_to: dict[str, int] = {}
+        """How far each broker has logged what it publishes."""
+        self._given: dict[tuple[str, str, str], frozenset[str]] = {}
+        """By reader, stream of its log and origin: the brokers that may have published what it has."""
+        self.writer, self.reader = "", ""
+        """The broker that logs, and the one that is compared."""
         self._types = stream_types(stream)
         self._republishers = republishers
         self._selected: dict[tuple[str, int], bool] = {}
@@ -35,6 +50,49 @@ class RegistryTruth(Truth):
     @property
     def events(self) -> Mapping[int, Event]:
         return self.streams[NTP].events
+
+    def claimants(self, origin: str) -> Sequence[str]:
+        """The brokers with this number; nobody publishes as the home of an import."""
+        return self._claims.get(origin, ("",))
+
+    def given(self, reader: str, stream: str, origin: str) -> frozenset[str]:
+        return self._given.get((reader, stream, origin), frozenset(self.claimants(origin)))
+
+    def narrow(self, reader: str, part: "ReceivedPart", piece: StreamPiece, logged: Sequence[Event]) -> frozenset[str]:
+        """A reader has logged a range. Returns the brokers that may have published everything that it has of this
+        origin since it has begun."""
+        key = reader, piece.stream, piece.origin
+        before = self.given(*key) if piece.lo > START_MIN else frozenset(self.claimants(piece.origin))
+        is_shared = len(self.claimants(piece.origin)) > 1
+        self._given[key] = frozenset(
+            claimant
+            for claimant in before
+            if self.select(part, piece.origin, piece.lo, piece.hi, claimant) == logged
+            and (not is_shared or piece.hi <= self._logged_to.get(claimant, START_MIN))
+        )
+        return self._given[key]
+
+    def log(self, stream: str, origin: str, hi: int, events: pa.RecordBatch | None) -> list[str]:
+        history = self.streams[stream].origin(origin)
+        if len(self.claimants(origin)) > 1:
+            history.announced = HORIZON_MIN  # it may be that of the other one
+        for tick in [] if events is None else events.column(0).to_pylist():
+            self.publishers[tick] = self.writer
+        self._logged_to[self.writer] = max(hi, self._logged_to.get(self.writer, HORIZON_MIN))
+        return super().log(stream, origin, hi, events)
+
+    def logged_to(self, stream: str, origin: str) -> int:
+        return self._logged_to.get(self.writer, HORIZON_MIN)
+
+    def known_events(
+        self, stream: mmpl.StreamDef, base: str, name: str, horizons: Mapping[str, int]
+    ) -> dict[int, Event]:
+        events = super().known_events(stream, base, name, horizons)
+        return {tick: row for tick, row in events.items() if self.is_given(self.reader, name, tick)}
+
+    def is_given(self, reader: str, stream: str, tick: int) -> bool:
+        """Whether the event is one of those that a reader may have."""
+        return self.publishers[tick] in self.given(reader, stream, self.streams[NTP].origin_of(tick))
 
     def announce(self, stream: str, origin: str, tick: int, who: str) -> list[str]:
         """The horizon of the home of a global import says who publishes, not what."""
@@ -45,13 +103,19 @@ class RegistryTruth(Truth):
         history = self.streams[NTP].origin(origin)
         history.announced = max(history.announced, tick)
 
-    def select(self, part: "ReceivedPart", origin: str, lo: int, hi: int) -> list[Event]:
-        return [self.events[tick] for tick in self.find_ticks(part, origin, lo, hi)]
+    def select(self, part: "ReceivedPart", origin: str, lo: int, hi: int, claimant: str) -> list[Event]:
+        return [self.events[tick] for tick in self.find_ticks(part, origin, claimant, lo, hi)]
 
-    def find_ticks(self, part: "ReceivedPart", origin: str, lo: int = HORIZON_MIN, hi: int = END) -> list[int]:
-        """Those of the events of an origin that belong to a part, above `lo` up to `hi`."""
+    def find_ticks(
+        self, part: "ReceivedPart", origin: str, claimant: str, lo: int = HORIZON_MIN, hi: int = END
+    ) -> list[int]:
+        """Those of the events of a broker that belong to a part, above `lo` up to `hi`."""
         published = self.streams[NTP]
-        ticks = sorted(t for t in published.events if lo < t <= hi and published.origin_of(t) == origin)
+        ticks = sorted(
+            t
+            for t, name in self.publishers.items()
+            if lo < t <= hi and name == claimant and published.origin_of(t) == origin
+        )
         return [tick for tick in ticks if self._is_selected(part, tick)]
 
     def _is_selected(self, part: "ReceivedPart", tick: int) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import msgspec
 
 from smile.algebra import mmpl
-from smile.analysis.global_streams import ALWAYS
 from smile.broker.global_streams.assembled_ranges import read_range
 from smile.broker.global_streams.known_publishers import HostOrigin, Registrations
 from smile.broker.global_streams.log_sources import LogSources
@@ -29,9 +28,6 @@ from smile.log.membership import HOME_ORIGIN, START_MIN, StreamMember, StreamMem
 from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece
 from smile.registry.assembly import Assembly, OriginRange
-from smile.registry.conditions import make_condition
-from smile.registry.planner import Query
-from smile.registry.schema import global_schema
 
 
 class GlobalImportHost(Protocol):
@@ -66,8 +62,8 @@ class GlobalImport:
         assert import_.stream is not None and import_.definition is not None
         self.import_, self._log_sources, self._host = import_, sources, host
         self._broker, self.history = broker, history
-        self.stream = global_schema(import_.definition.streams[0])
-        self.condition = make_condition(self.stream, import_.condition or ALWAYS)
+        self.stream, self.query = planning.stream, planning.query_of(import_)
+        self.condition = self.query.condition
         self._where = condition_text(self.condition)
         self._schema = StreamSchema(import_.stream)
         self._cache = StreamCache(import_.name, import_.stream, ["its producers"], host.log)
@@ -100,10 +96,6 @@ class GlobalImport:
     @property
     def is_republisher(self) -> bool:
         return not mmpl.is_consumer_name(self.name)
-
-    @property
-    def query(self) -> Query:
-        return Query(self.condition, self.is_republisher)
 
     @property
     def running(self) -> RunningPlans:

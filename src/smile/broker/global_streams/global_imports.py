@@ -19,7 +19,12 @@ from smile.broker.directory import write_file
 from smile.broker.global_streams.global_import import GlobalImport, GlobalImportHost, RunningPlans
 from smile.broker.global_streams.known_publishers import KnownPublishers, declare_epoch
 from smile.broker.global_streams.log_sources import LogSources
-from smile.broker.global_streams.registry_explanation import PlannedStream, explain_streams
+from smile.broker.global_streams.registry_explanation import (
+    PlannedStream,
+    choose_from_scratch,
+    explain_import,
+    explain_streams,
+)
 from smile.broker.global_streams.registry_report import Rivalries, describe_closing, report_plan, report_stream
 from smile.broker.global_streams.relation_planning import RelationPlanning
 from smile.broker.network.routing import Routing
@@ -251,6 +256,29 @@ class GlobalImports:
             ]
         # Without the lock: there may be many publishers.
         return explain_streams(streams)
+
+    def explain_query(self, program: mmpl.Program) -> list[dict[str, Any]]:
+        """The plans for the global streams that a query reads, whose program this is: those that run where the broker
+        receives the same events already."""
+        wanted = [import_ for import_ in program.imports if import_.is_global]
+        with self._lock:
+            planned = [
+                (
+                    import_,
+                    self._imports[import_.name].views if import_.name in self._imports else (),
+                    dict(planning.publishers),
+                    planning.chosen(import_.name),
+                    planning.query_of(import_),
+                )
+                for import_ in wanted
+                for planning in (self.planning[import_.relation],)
+            ]
+        # Without the lock: there may be many publishers.
+        return [
+            explain_import(import_.relation, publishers, chosen or choose_from_scratch(query, publishers))
+            | {"received_for": list(views)}
+            for import_, views, publishers, chosen, query in planned
+        ]
 
 
 def _planning_of(stream: mmpl.StreamDef, present: RelationPlanning | None) -> RelationPlanning:

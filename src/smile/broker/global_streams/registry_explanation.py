@@ -6,10 +6,11 @@ from typing import Any
 
 from smile.registry.explain import explain_chosen
 from smile.registry.hierarchy import find_hierarchy
-from smile.registry.planner import MetaPlan, Query, QueryPlan
+from smile.registry.planner import MetaPlan, Query, QueryPlan, choose_plan, plan_from_scratch
 from smile.registry.publishers import StreamPublisher
 
 Json = dict[str, Any]
+ChosenPlan = tuple[Query, MetaPlan, QueryPlan]
 
 
 @dataclass(frozen=True)
@@ -19,20 +20,29 @@ class PlannedStream:
 
     broker: str
     publishers: Mapping[str, StreamPublisher]
-    chosen: Mapping[str, tuple[Query, MetaPlan, QueryPlan]]
+    chosen: Mapping[str, ChosenPlan]
 
 
 def explain_streams(streams: Iterable[PlannedStream]) -> Json:
     streams = list(streams)
     return {
-        "plans": [_explain_plan(name, stream) for stream in streams for name in stream.chosen],
+        "plans": [
+            explain_import(name, stream.publishers, chosen)
+            for stream in streams
+            for name, chosen in stream.chosen.items()
+        ],
         "hierarchy": [arrow for stream in streams for arrow in _find_arrows(stream)],
     }
 
 
-def _explain_plan(name: str, stream: PlannedStream) -> Json:
-    query, meta, plan = stream.chosen[name]
-    explanation = explain_chosen(query, stream.publishers, meta, plan)
+def choose_from_scratch(query: Query, publishers: Mapping[str, StreamPublisher]) -> ChosenPlan:
+    meta = plan_from_scratch(query, publishers.values())
+    return query, meta, choose_plan(query, meta, publishers)
+
+
+def explain_import(name: str, publishers: Mapping[str, StreamPublisher], chosen: ChosenPlan) -> Json:
+    query, meta, plan = chosen
+    explanation = explain_chosen(query, publishers, meta, plan)
     return {
         "name": name,
         "query": str(query.condition),

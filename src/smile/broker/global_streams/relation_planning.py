@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from typing import Final, NamedTuple
 
 from smile.algebra import mmpl
-from smile.analysis.global_streams import describe_columns, has_same_columns
+from smile.analysis.global_streams import ALWAYS, describe_columns, has_same_columns
 from smile.broker.global_streams.known_publishers import KnownPublisher, Registrations
 from smile.broker.global_streams.producer_hosts import ProducerHosts
 from smile.broker.network.producer_registry import PRODUCER
 from smile.errors import SmileError, error
-from smile.registry.conditions import Condition, every_row, parse_condition
+from smile.registry.conditions import Condition, every_row, make_condition, parse_condition
 from smile.registry.maintenance import PlanMaintenance
 from smile.registry.planner import MetaPlan, Query, QueryPlan, choose_plan
 from smile.registry.publishers import PublisherKind, StreamPublisher, check_publisher
@@ -119,6 +119,10 @@ class RelationPlanning:
         """The meta plan of an import that has a plan; an empty one if it has none yet."""
         present = self._plans.get(import_name)
         return MetaPlan((), ()) if present is None else self._maintenance.meta_plan(present[0])
+
+    def query_of(self, import_: mmpl.ImportDef) -> Query:
+        """What a global import of this stream asks for."""
+        return Query(make_condition(self.stream, import_.condition or ALWAYS), not mmpl.is_consumer_name(import_.name))
 
     def forget(self, import_name: str) -> None:
         """The import is not in the program any more."""

@@ -14,7 +14,7 @@ from smile.broker.network.producer_registry import LocalStream
 from smile.broker.network.routing_file import ProducerView
 from smile.broker.running_program import RunningProgram
 from smile.broker.views.view import View
-from smile.errors import SmileError, error
+from smile.errors import SmileError, did_you_mean, error
 from smile.log.storage.durable import DurableLog
 from smile.settings import Settings
 
@@ -88,11 +88,15 @@ class LocalExports:
         return relations
 
     def _missing(self, relation: str) -> SmileError:
-        try:
-            self._find_view(relation)
-        except SmileError as problem:
-            return problem
-        return error("E021", f"there is no relation {relation[:100]}")
+        compiled = self._running.compiled
+        if relation in {view.name for view in compiled.original.views} or self._descriptions.error_of(relation):
+            try:
+                self._find_view(relation)
+            except SmileError as problem:
+                return problem
+        names = [*(stream.name for stream in compiled.original.input_streams), *self._running.views]
+        hint = did_you_mean(relation[:100], names) or f"There are {', '.join(names) or 'none'}."
+        return error("E021", f"there is no stream or view {relation[:100]}", hint=hint)
 
 
 def _republished(import_: mmpl.ImportDef) -> ProducerView:

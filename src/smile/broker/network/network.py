@@ -3,8 +3,8 @@ simulator creates connections, and drives their links.
 
 For each connection: `link = network.connect(…)`, then pass every packet to `link.receive(packet, now)`, and call
 `link.poll(now, is_writable)` when `link.deadline` is reached, when `wake` was called and when the connection can be
-written to; afterwards send and clear `link.outgoing`. If `receive` or `poll` raises an error, or the connection ends,
-close the connection and call `network.disconnect(link, problem, now)`.
+written to; afterwards send what `link.take_packets` returns. If `receive` or `poll` raises an error, or the connection
+ends, close the connection and call `network.disconnect(link, problem, now)`.
 
 `now` is in seconds of any monotonic clock, the same one in all calls. Each link is used by one thread at a time; the
 methods of `Network` may be called from any thread.

@@ -427,6 +427,17 @@ class RegistryExplanationBody(Struct):
     hierarchy: list[HierarchyArrowBody]
 
 
+class QueryPlanBody(PlanExplanationBody):
+    """`name` is that of the global stream. `received_for` are the views of the program for which the broker receives
+    the same events: the plan is then the one that runs."""
+
+    received_for: list[str]
+
+
+class QueryExplanationBody(Struct):
+    plans: list[QueryPlanBody]
+
+
 class LinkRequestBody(Struct, forbid_unknown_fields=True):
     url: str
     token: Annotated[str, Meta(description="With which the neighbour knows this broker.")] | None = None

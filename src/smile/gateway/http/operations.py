@@ -62,6 +62,7 @@ from smile.gateway.http.bodies import (
     ProgramQuery,
     PublishedBody,
     PublishHeaders,
+    QueryExplanationBody,
     RegistryBody,
     RegistryExplanationBody,
     ResumedBody,
@@ -231,6 +232,15 @@ OPERATIONS: Final = (
     ),
     Operation("GET", "/registry", "registry", routing.show_registry, {JSON: RegistryBody}),
     Operation("GET", "/registry/plans", "registryPlans", routing.explain_registry, {JSON: RegistryExplanationBody}),
+    Operation(
+        "POST",
+        "/registry/plans",
+        "explainQuery",
+        queries.explain_query,
+        {JSON: QueryExplanationBody},
+        body={"text/plain": str},
+        errors=(404, 409, 413),
+    ),
     Operation(
         "PUT",
         "/registry/{stream}/epoch",

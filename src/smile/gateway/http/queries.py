@@ -3,23 +3,26 @@
 import logging
 import secrets
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from smile import lang, limits
+from smile.algebra.dependencies import subprogram
 from smile.algebra.row_order import RowOrder, row_order
 from smile.broker.queries import AdHocQuery, relations_read
 from smile.errors import SmileError, error
 from smile.gateway.access import Right
 from smile.gateway.gateway import Caller, Gateway
 from smile.gateway.http import program_edits
-from smile.gateway.http.bodies import NoQuery, OpenQueryQuery
+from smile.gateway.http.bodies import NoQuery, OpenQueryQuery, QueryExplanationBody
 from smile.gateway.http.catalogue_bodies import OpenedQueryBody, OrderBody
 from smile.gateway.http.program import describe_columns, read_program_text
 from smile.gateway.http.request import parse_query, parse_tick
 from smile.gateway.http.response import JsonResponse, ProgramError
 from smile.horizons import select_streams, shown_horizons
 from smile.knowledge.values.json import tick_json
+from smile.program import CompiledProgram
 from smile.source import Source
 
 logger = logging.getLogger("smile.gateway")
@@ -32,7 +35,7 @@ async def open_query(gateway: Gateway, request: Request) -> Response:
     gateway.require(caller, Right.query)
     parameters = parse_query(request, OpenQueryQuery)
     as_of = parse_tick(parameters["as_of"], "as_of") if "as_of" in parameters else None
-    source = Source("query.smile", (await read_program_text(request)).strip().removesuffix(";"))
+    source = await _read_query(request)
     query, order = await gateway.run_in_thread(lambda: _open(gateway, caller, source, as_of))
     logger.info("a query is opened", extra={"query": query.name, "principal": caller.principal})
     type_ = query.view.source.type
@@ -63,9 +66,45 @@ async def close_query(gateway: Gateway, request: Request) -> Response:
     return Response(status_code=204)
 
 
+async def explain_query(gateway: Gateway, request: Request) -> Response:
+    """Explain a query over global streams, without running it: the SELECT is in the body. Says from which publishers it
+    is answered, and why each publisher that is known is in its plan or not."""
+    caller: Caller = request.user
+    gateway.require(caller, Right.admin)
+    parse_query(request, NoQuery)
+    source = await _read_query(request)
+    explanations = await gateway.run_in_thread(lambda: _explain(gateway, caller, source))
+    return JsonResponse(msgspec.convert({"plans": explanations}, QueryExplanationBody))
+
+
+def _explain(gateway: Gateway, caller: Caller, source: Source) -> list[dict[str, object]]:
+    name = _new_name()
+    compiled = _compile(gateway, caller, source, name)
+    explanations = gateway.broker.global_imports.explain_query(subprogram(compiled.rewritten, name))
+    if not explanations:
+        raise error("E178", "the query reads no global stream", hint="Only these are answered by a plan.")
+    return explanations
+
+
+async def _read_query(request: Request) -> Source:
+    return Source("query.smile", (await read_program_text(request)).strip().removesuffix(";"))
+
+
+def _new_name() -> str:
+    return f"query_{secrets.token_hex(8)}"
+
+
 def _open(gateway: Gateway, caller: Caller, source: Source, as_of: int | None) -> tuple[AdHocQuery, RowOrder]:
-    broker, name = gateway.broker, f"query_{secrets.token_hex(8)}"
-    broker.queries.refuse_too_many(caller.principal)
+    gateway.broker.queries.refuse_too_many(caller.principal)
+    name = _new_name()
+    compiled = _compile(gateway, caller, source, name)
+    order = next(row_order(view.body) for view in compiled.original.views if view.name == name)
+    return gateway.broker.queries.open(name, caller.principal, source.text, compiled, as_of), order
+
+
+def _compile(gateway: Gateway, caller: Caller, source: Source, name: str) -> CompiledProgram:
+    """The program of the broker with the query as a view of this name."""
+    broker = gateway.broker
     if len(source.text) > limits.query_chars_max:
         raise error("E191", f"the query has more than {limits.query_chars_max:,} characters")
     if broker.compiled.source.name.lower().endswith(".mmpl"):
@@ -80,8 +119,7 @@ def _open(gateway: Gateway, caller: Caller, source: Source, as_of: int | None) -
         raise ProgramError(SmileError(shifted), source) from None
     for relation in sorted(relations_read(compiled, name)):
         gateway.require(caller, Right.subscribe, relation)
-    order = next(row_order(view.body) for view in compiled.original.views if view.name == name)
-    return broker.queries.open(name, caller.principal, source.text, compiled, as_of), order
+    return compiled
 
 
 def _check_statement(gateway: Gateway, caller: Caller, source: Source, begin: str) -> None:

@@ -129,8 +129,7 @@ class LinkDriver:
         for packet in self._take_received():
             self._link.receive(packet, time.monotonic())
         self._link.poll(time.monotonic(), socket.has_room())
-        packets, self._link.outgoing = self._link.outgoing, []
-        if packets:
+        if packets := self._link.take_packets():
             socket.send(packets)
 
     def _take_received(self) -> Sequence[bytes]:
