@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import psycopg
 
 from smile.algebra import mmpl
+from smile.algebra.coercions import TICKS_PER_MICROSECOND
 from smile.encoding.json_changes import json_changes
 from smile.engine.plan import build_plan
 from smile.errors import Diagnostic, SmileError
+from smile.knowledge.values.json import plain_json
 from smile.log.input_batch import InputBatch
 from smile.program import CompiledProgram, compile_program
 from smile.reference.history import History
@@ -33,10 +36,11 @@ STREAM_TYPES = {
     "float": "float",
     "decimal": "decimal(10, 2)",
     "bool": "bool",
+    "timestamp": "timestamp",
 }
 TABLE_TYPES = {
     "tick": "bigint", "text": "text", "int": "bigint", "float": "double precision", "decimal": "decimal(10, 2)",
-    "bool": "boolean",
+    "bool": "boolean", "timestamp": "timestamp",
 }  # fmt: skip
 
 
@@ -51,13 +55,21 @@ def streams() -> str:
     return "".join(declared)
 
 
+MOMENTS = (
+    "2023-12-31 23:59:59.25",
+    "2024-01-01 00:00:00",
+    "2024-02-29 12:30:00",
+    "2024-02-29 12:44:59.5",
+    "1969-07-20 20:17:40",
+)
+
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def random_tables(random: Random, rows_max: int = 6) -> Tables:
     values: dict[str, Sequence[Value]] = {
         "text": (*TEXTS, None), "int": (0, 1, 2, 3, None), "float": (0.5, -1.25, 3.0, None),
-        "decimal": (Decimal("1.50"), Decimal("-0.25"), None), "bool": (True, False, None),
+        "decimal": (Decimal("1.50"), Decimal("-0.25"), None), "bool": (True, False, None), "timestamp": (*MOMENTS, None),
     }  # fmt: skip
     streams = {
         table: [
@@ -117,7 +129,15 @@ def create_tables(connection: psycopg.Connection[Any], tables: Tables) -> None:
 
 
 def comparable(value: Value) -> Value:
-    """Numbers are compared by nine digits: the types of averages and deviations differ."""
+    """Numbers are compared by nine digits: the types of averages and deviations differ. Times are texts, and intervals
+    numbers of ticks, as in JSON."""
+    if isinstance(value, timedelta):
+        value = value // timedelta(microseconds=1) * TICKS_PER_MICROSECOND
+    if isinstance(value, datetime):
+        fraction = f"{value.microsecond:06}".rstrip("0")
+        return f"{value:%Y-%m-%d %H:%M:%S}{fraction and '.'}{fraction}"
+    if isinstance(value, date):
+        return value.isoformat()
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return float(f"{float(value):.9g}") + 0.0
     return value
@@ -153,7 +173,14 @@ class Results:
 def smile_rows(queries: Sequence[Query], tables: Tables, random: Random) -> Results:
     compiled = compile_query_program(queries)
     final = final_rows(compiled.original, events_of(tables))
-    reference = [_counted(row.values() for row in final[f"V{i}"].values()) for i in range(len(queries))]
+    headings = [compiled.analysis.relations[f"V{i}"].heading.columns for i in range(len(queries))]
+    reference = [
+        _counted(
+            (_typed(plain_json(v, columns[c]), columns[c].name) for c, v in row.items())
+            for row in final[f"V{i}"].values()
+        )
+        for i, columns in enumerate(headings)
+    ]
     shown = shown_rows(compiled, events_of(tables), random)
     return Results(reference, [shown[f"V{i}"] for i in range(len(queries))])
 
@@ -195,7 +222,7 @@ def random_batches(program: mmpl.Program, events: Sequence[Any], random: Random)
 
 def _typed(value: Value, type_name: str) -> Value:
     """Decimals and great ticks are texts in JSON."""
-    return float(value) if type_name in ("decimal", "time", "int", "float") and value is not None else value
+    return float(value) if type_name in ("decimal", "time", "interval", "int", "float") and value is not None else value
 
 
 def _counted(rows: Iterable[Iterable[Value]]) -> Rows:

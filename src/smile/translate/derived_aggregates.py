@@ -50,8 +50,8 @@ class Variance:
         return TypedExpr(mmpl.Call("sqrt", (variance,), span=span) if is_deviation else variance, FLOAT)
 
 
-def add_variance(node: exp.Expr, translator: ExpressionTranslator, add: AddAggregate) -> Variance:
-    typed, span = translator.translate(node.this), span_of(node)
+def add_variance(node: exp.Expr, typed: TypedExpr, translator: ExpressionTranslator, add: AddAggregate) -> Variance:
+    span = span_of(node)
     if not typed.type.is_number and typed.type != NULL:
         raise error("E031", f"a variance needs numbers, found {typed.type}", span)
     exact = FLOAT if typed.type == FLOAT else _WIDE if typed.type in (INT, NULL) else typed.type

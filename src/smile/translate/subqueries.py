@@ -125,11 +125,8 @@ class SubqueryTranslator:
         operands = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
         _check_column_count(node, len(operands), len(outputs))
         name = "=" if quantifier is None else BINARY_OPERATORS[type(node)]
-        comparisons = [
-            self.translator.apply_function(name, [self.translator.translate(operand), output], span_of(node)).expr
-            for operand, output in zip(operands, outputs, strict=True)
-        ]
-        condition = trees.conjunction(comparisons)
+        pairs = [(self.translator.translate(o), output) for o, output in zip(operands, outputs, strict=True)]
+        condition = self.translator.compare_lists(name, pairs, span_of(node)).expr
         is_all = isinstance(quantifier, exp.All)
         condition = mmpl.Call("not", (condition,), span=condition.span) if is_all else condition
         return inner, correlated, condition, is_all
