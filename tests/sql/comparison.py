@@ -1,7 +1,7 @@
 """Runs queries over random tables in PostgreSQL and over streams of the same rows, to their end, and compares the rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from smile.algebra import mmpl
-from smile.algebra.coercions import TICKS_PER_MICROSECOND
+from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.encoding.json_changes import json_changes
 from smile.engine.plan import build_plan
 from smile.errors import Diagnostic, SmileError
@@ -164,15 +164,18 @@ def compile_query_program(queries: Sequence[Query]) -> CompiledProgram:
 
 @dataclass(frozen=True)
 class Results:
-    """The rows of each query, from the reference and from the engine."""
+    """The rows of each query, from the reference and from the engine, and those that the engine shows after the first
+    `halfway` events."""
 
     reference: list[Rows]
     engine: list[Rows]
+    halfway: int
+    engine_halfway: list[Rows]
 
 
-def smile_rows(queries: Sequence[Query], tables: Tables, random: Random) -> Results:
+def smile_rows(queries: Sequence[Query], events: Sequence[Any], random: Random) -> Results:
     compiled = compile_query_program(queries)
-    final = final_rows(compiled.original, events_of(tables))
+    final = final_rows(compiled.original, events)
     headings = [compiled.analysis.relations[f"V{i}"].heading.columns for i in range(len(queries))]
     reference = [
         _counted(
@@ -181,18 +184,30 @@ def smile_rows(queries: Sequence[Query], tables: Tables, random: Random) -> Resu
         )
         for i, columns in enumerate(headings)
     ]
-    shown = shown_rows(compiled, events_of(tables), random)
-    return Results(reference, [shown[f"V{i}"] for i in range(len(queries))])
+    snapshots = list(_snapshots(compiled, events, random))
+    halfway, shown_halfway = snapshots[len(snapshots) // 2]
+    _, shown = snapshots[-1]
+    views = [f"V{i}" for i in range(len(queries))]
+    return Results(reference, [shown[v] for v in views], halfway, [shown_halfway[v] for v in views])
 
 
 def shown_rows(compiled: CompiledProgram, events: Sequence[Any], random: Random) -> dict[str, Rows]:
     """What a subscriber of each view has in the end, of a run in up to three partitions, cut into batches anywhere."""
+    *_, (_, shown) = _snapshots(compiled, events, random)
+    return shown
+
+
+def _snapshots(
+    compiled: CompiledProgram, events: Sequence[Any], random: Random
+) -> Iterator[tuple[int, dict[str, Rows]]]:
+    """After each batch, the number of events so far and what is shown."""
     program = compiled.rewritten
-    graph = compiled.graph
-    plan = build_plan(graph, program.streams, random.randint(1, 3))
+    plan = build_plan(compiled.graph, program.streams, random.randint(1, 3))
     partitions = Partitions(plan, random)
     shown: dict[str, dict[str, dict[str, Value]]] = {view: {} for view in program.subscriptions}
-    for batch in random_batches(program, events, random):
+    columns = {view: compiled.analysis.relations[view].heading for view in shown}
+    cuts = _random_cuts(events, random)
+    for stop, batch in zip((*cuts, len(events)), _batches(program, events, cuts), strict=True):
         result = partitions.advance(batch)
         for view, delta in result.deltas.items():
             for message in json_changes(plan.kernels.inputs[view], delta, result.horizons) if view in shown else ():
@@ -200,22 +215,34 @@ def shown_rows(compiled: CompiledProgram, events: Sequence[Any], random: Random)
                 shown[view].pop(key, None)
                 if not message.get("deleted"):
                     shown[view][key] = {**message["key"], **message["row"]}
-    columns = {view: compiled.analysis.relations[view].heading for view in shown}
-    return {
-        view: _counted(
-            (_typed(row[c], columns[view].columns[c].name) for c in columns[view].visible) for row in rows.values()
+        yield (
+            stop,
+            {
+                view: _counted(
+                    (_typed(row[c], columns[view].columns[c].name) for c in columns[view].visible)
+                    for row in rows.values()
+                )
+                for view, rows in shown.items()
+            },
         )
-        for view, rows in shown.items()
-    }
 
 
 def random_batches(program: mmpl.Program, events: Sequence[Any], random: Random) -> Iterable[InputBatch]:
+    return _batches(program, events, _random_cuts(events, random))
+
+
+def _random_cuts(events: Sequence[Any], random: Random) -> list[int]:
+    """The numbers of events after which a batch ends."""
     cuts = sorted(random.sample(range(1, len(events)), min(3, max(len(events) - 1, 0))))
+    return [*cuts, *([len(events)] if events else [])]
+
+
+def _batches(program: mmpl.Program, events: Sequence[Any], cuts: Sequence[int]) -> Iterator[InputBatch]:
+    """The batches up to the cuts, and the end of all streams."""
     before = History.from_lines(program)
-    for stop in (*cuts, len(events)):
+    for stop in cuts:
         after = History.from_lines(program, events[:stop])
-        if events[:stop]:
-            yield input_batch_between(program, before, after)
+        yield input_batch_between(program, before, after)
         before = after
     yield input_batch_between(program, before, before.with_finished_streams())
 
@@ -236,17 +263,39 @@ BATCH_SIZE = 25
 
 
 def differences(connection: psycopg.Connection[Any], accepted: Sequence[Query], seed: int) -> list[tuple[Query, str]]:
-    """The queries whose rows differ from those of PostgreSQL, each with what differs."""
-    found = []
+    """The queries whose rows differ from those of PostgreSQL in the end, or after a part of the events, each with what
+    differs."""
+    found: dict[Query, str] = {}
     for first in range(0, len(accepted), BATCH_SIZE):
         batch, random = accepted[first : first + BATCH_SIZE], Random(f"{seed} {first}")
         tables = random_tables(random)
-        create_tables(connection, tables)
-        results = smile_rows(batch, tables, random)
-        for query, reference, engine in zip(batch, results.reference, results.engine, strict=True):
-            expected = postgres_rows(connection, query.postgres or query.text)
-            for name, rows in (("reference", reference), ("engine", engine)):
+        events = events_of(tables)
+        results = smile_rows(batch, events, random)
+        for name, contents, actual in (
+            ("halfway", _contents_after(tables, events[: results.halfway]), results.engine_halfway),
+            ("reference", tables, results.reference),
+            ("engine", tables, results.engine),
+        ):
+            create_tables(connection, contents)
+            for query, rows in zip(batch, actual, strict=True):
+                expected = postgres_rows(connection, query.postgres or query.text)
                 if rows != expected:
-                    found.append((query, f"{name}: {dict(rows - expected)}, PostgreSQL: {dict(expected - rows)}"))
-                    break
-    return found
+                    found.setdefault(query, f"{name}: {dict(rows - expected)}, PostgreSQL: {dict(expected - rows)}")
+    return list(found.items())
+
+
+def _contents_after(tables: Tables, events: Sequence[Any]) -> Tables:
+    """What the tables have after some of the events."""
+    contents: dict[str, list[dict[str, Value]]] = {
+        table: [row for row in tables[table] if any(e["stream"] == table and e["at"] == row[tick] for e in events)]
+        for table, tick in TICKS.items()
+    }
+    for table, columns in KEYED_COLUMNS.items():
+        rows: dict[Value, dict[str, Value]] = {}
+        key = next(iter(columns))
+        for event in (e["event"] for e in events if e["stream"] == table):
+            rows.pop(event[key], None)
+            if event.get("change") != "delete":
+                rows[event[key]] = {c: event.get(c) for c in columns}
+        contents[table] = list(rows.values())
+    return contents

@@ -7,7 +7,15 @@ from random import Random
 from re import Match
 
 _TICKS = {"a": "t", "b": "t", "c": "u"}
-_JOINS = (("a", "b", "x"), ("b", "c", "z"), ("a", "c", "y"), ("a", "b", "n"), ("b", "c", "n"))
+_JOINS = (
+    ("a", "b", "x"),
+    ("b", "c", "z"),
+    ("a", "c", "y"),
+    ("a", "b", "n"),
+    ("b", "c", "n"),
+    ("a", "p", "x"),
+    ("p", "c", "z"),
+)
 _OPERATORS = ("<", "<=", ">", ">=", "=", "<>")
 
 
@@ -65,7 +73,7 @@ class LogicQueries:
             return call
         return draw((call, f"- {call}", f"{call} * {self.random.randint(-3, 9)} + {call}", f"COALESCE({call}, -1)"))
 
-    def _tables(self) -> tuple[str, str]:
+    def _from(self) -> tuple[str, str]:
         """FROM and the tables in it."""
         left, right, column = self.random.choice(_JOINS)
         kind = self.random.choice(("JOIN", "LEFT JOIN", "RIGHT OUTER JOIN", "FULL JOIN"))
@@ -81,13 +89,13 @@ class LogicQueries:
     # ── kinds of queries ────────────────────────────────────────────────────────────────────────────────────────────
 
     def expressions(self) -> str:
-        from_, tables = self._tables()
+        from_, tables = self._from()
         word = self.random.choice(("", "ALL ", "DISTINCT "))
         outputs = ", ".join(f"{self.number(tables)} AS v{i}" for i in range(self.random.randint(1, 4)))
         return f"SELECT {word}{outputs} FROM {from_}{self._where(tables)}"
 
     def subqueries_in_expressions(self) -> str:
-        table, (inner,) = self.random.choice("abc"), self.random.choice("abc")
+        table, inner = self.random.choice("abcp"), self.random.choice("abcp")
         q = f"{inner} AS q"
         aggregate = self.random.choice(("COUNT(*)", "MAX(q.n)", "MIN(q.m)", "COUNT(DISTINCT q.n)", "AVG(q.n)"))
         on = self.random.choice(
@@ -123,7 +131,7 @@ class LogicQueries:
         return f"SELECT {outputs} FROM {', '.join(order)} WHERE {on}{condition}"
 
     def aggregates(self) -> str:
-        from_, tables = self._tables()
+        from_, tables = self._from()
         outputs = ", ".join(f"{self.aggregate(tables)} AS v{i}" for i in range(self.random.randint(1, 3)))
         if self.random.random() < 0.4:
             return f"SELECT {outputs} FROM {from_}{self._where(tables)}"
@@ -139,7 +147,7 @@ class LogicQueries:
         return f"SELECT {distinct}{key} AS k, {outputs} FROM {from_}{self._where(tables, 0.4)} GROUP BY {key}{having}"
 
     def aggregates_of_aggregates(self) -> str:
-        from_, tables = self._tables()
+        from_, tables = self._from()
         key = f"{tables[0]}.{self.random.choice('nm')}"
         inner = f"SELECT {key} AS k, {self.aggregate(tables)} AS g, COUNT(*) AS h FROM {from_}{self._where(tables, 0.3)} GROUP BY {key}"
         outer = self.random.choice(
@@ -155,7 +163,7 @@ class LogicQueries:
 
     def chains_of_sets(self) -> str:
         def part() -> str:
-            from_, tables = self._tables()
+            from_, tables = self._from()
             return f"SELECT {self.number(tables, 1)} AS v1, {self.number(tables, 0)} AS v2 FROM {from_}{self._where(tables)}"
 
         text = part()

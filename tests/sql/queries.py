@@ -2,7 +2,7 @@
 tick in the end, so that each has one result.
 
 Three tables: `a (t, x, y, n, m, f, d, s)`, `b (t, x, z, n, m, g)` and `c (u, y, z, n, m, s)`; t and u are keys, x, y and z texts, n
-and m whole numbers, f a float, d a decimal, g a Boolean, s a timestamp. All but the keys can be NULL. In SmileSQL these are streams. `p (x, z, n)` has the primary key
+and m whole numbers, f a float, d a decimal, g a Boolean, s a timestamp. All but the keys can be NULL. In SmileSQL these are streams. `p (x, z, n, m)` has the primary key
 x, and is a table there too: its rows are inserted, updated and deleted.
 """
 
@@ -27,7 +27,7 @@ COLUMNS = {
     "b": {"t": "tick", "x": "text", "z": "text", "n": "int", "m": "int", "g": "bool"},
     "c": {"u": "tick", "y": "text", "z": "text", "n": "int", "m": "int", "s": "timestamp"},
 }
-KEYED_COLUMNS = {"p": {"x": "text", "z": "text", "n": "int"}}
+KEYED_COLUMNS = {"p": {"x": "text", "z": "text", "n": "int", "m": "int"}}
 TICKS = {"a": "t", "b": "t", "c": "u"}
 
 

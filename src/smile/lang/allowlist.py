@@ -308,7 +308,9 @@ def _check_distinct(node: exp.Expr) -> None:
         return
     aggregate = node.parent
     if not isinstance(aggregate, _DISTINCT_AGGREGATES):
-        hint = "SUM, AVG, COUNT, MIN, MAX, STRING_AGG and variances take DISTINCT. Otherwise aggregate over a view that uses it."
+        hint = (
+            "SUM, AVG, COUNT, MIN, MAX, STRING_AGG and variances take it. Else aggregate a view with SELECT DISTINCT."
+        )
         raise _unsupported_error(node, "DISTINCT in this function", hint)
     if len(node.expressions) != 1 and not isinstance(aggregate, exp.Count):
         raise error("E032", f"{aggregate.key.upper()} takes one argument", span_of(node))
@@ -354,8 +356,8 @@ def _check_tuple(node: exp.Expr) -> None:
         raise _unsupported_error(
             node, "GROUP BY ()", "Omit it: a query with aggregates and without GROUP BY has one row."
         )
-    is_counted = isinstance(node.parent, exp.Distinct) and isinstance(node.parent.parent, exp.Count)
-    if is_counted and len(node.parent.expressions) == 1 and node.expressions:
+    parent = node.parent
+    if isinstance(parent, exp.Distinct) and isinstance(parent.parent, exp.Count) and len(parent.expressions) == 1:
         return
     if not isinstance(node.parent, (exp.In, *_COMPARISONS)) or len(node.expressions) < 2:
         hint = "A list can only be compared, or counted by COUNT(DISTINCT (a, b)). Write conditions of its parts."

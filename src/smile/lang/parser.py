@@ -45,7 +45,7 @@ _NAMED_THINGS = frozenset(
 _WORD_HINTS = {
     "APPLY": "Write JOIN LATERAL (SELECT …) AS s ON TRUE.",
     "ENFORCED": "Omit NOT ENFORCED: a table has one row for each key.",
-    "KEY": "A stream has one TIME KEY column, its tick. Rows with a key are those of a table: CREATE TABLE … PRIMARY KEY.",
+    "KEY": "A stream has one TIME KEY column, its tick. For rows with a key, write CREATE TABLE … PRIMARY KEY.",
     "DIV": "Write a / b: of two ints it is a whole number.",
     "GLOB": "Write LIKE, with % and _ for unknown characters.",
     "ISNULL": "Write COALESCE(a, b), or a IS NULL.",

@@ -20,8 +20,8 @@ from smile.translate.scope import Scope, free_name
 
 @dataclass(frozen=True)
 class DistinctAggregate:
-    """`node` aggregates the different `values`: rows of one value, or of several that are counted. `counts_nulls`: a row
-    counts if all of it is NULL too."""
+    """`node` aggregates the different `values`: rows of one value, or of several that are counted. `counts_nulls`: rows
+    with a NULL count too."""
 
     node: exp.Expr
     values: tuple[TypedExpr, ...]

@@ -61,7 +61,7 @@ FUNCTION_HINTS = {
     **dict.fromkeys(("ends_with", "endswith"), "Write s LIKE '%end', or RIGHT(s, 3) = 'end'."),
     "startswith": "Write STARTS_WITH(s, 'start').",
     "contains": "Write POSITION(part IN whole) > 0, or whole LIKE '%part%'.",
-    "regexp_count": "Write LENGTH(REGEXP_REPLACE(s, p, '*', 'g')) where parts have one character, or REGEXP_LIKE(s, p).",
+    "regexp_count": "Use REGEXP_LIKE(s, p), or LENGTH(s) - LENGTH(REPLACE(s, 'a', '')) for one character.",
     "space": "Write REPEAT(' ', n).",
     "log2": "Write LN(x) / LN(2).",
     **dict.fromkeys(

@@ -91,8 +91,8 @@ def _translate_union(node: exp.Union, catalog: Catalog, names: Sequence[str]) ->
 
 def _translate_difference(node: exp.SetOperation, catalog: Catalog, names: Sequence[str]) -> mmpl.Rel:
     """EXCEPT and INTERSECT: the groups of equal rows of both queries, with members of the first query only, or of both.
-    The column `branch` of a UNION is 1 for rows of the first query, and 2 for those of the second. With ALL, equal rows of
-    a query are numbered, and rows with the same number are compared."""
+    The column `branch` of a UNION is 1 for rows of the first query, and 2 for those of the second. With ALL, equal rows
+    of a query are numbered, and rows with the same number are compared."""
     span, operator = span_of(node), node.key.upper()
     branches = [_UnionBranch(node.this, catalog), _UnionBranch(node.expression, catalog)]
     types = common_types(operator, [b.columns for b in branches], [b.span for b in branches])
@@ -133,12 +133,13 @@ def _number_equal_rows(
     """The rows with a column `name`: the number of each among the rows that are equal in `columns`."""
     pipeline = QueryPipeline(rel, Scope(), catalog)
     heading = pipeline.heading
-    if heading.key == heading.tick:
+    if heading.key == heading.tick and len(heading.key) == 1:  # rows of MERGE share ticks
         number = free_name(name, heading.columns)
         count = ((number, mmpl.Aggregate("count", span=span)),)
         pipeline.rel = mmpl.Over(rel, tuple(columns), heading.key[0], None, count, span=span)
     else:
-        number = number_rows(pipeline, columns, (), "ROW_NUMBER", span).expr.name
+        typed = number_rows(pipeline, columns, (), "ROW_NUMBER", span)
+        number = pipeline.extend(name, typed)
     outputs = [
         SelectOutput(n, TypedExpr(mmpl.ColumnRef(c), pipeline.heading.columns[c]))
         for n, c in zip((*columns, name), (*columns, number), strict=True)
