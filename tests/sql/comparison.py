@@ -286,7 +286,7 @@ def differences(connection: psycopg.Connection[Any], accepted: Sequence[Query], 
 
 def _contents_after(tables: Tables, events: Sequence[Any]) -> Tables:
     """What the tables have after some of the events."""
-    contents: dict[str, list[dict[str, Value]]] = {
+    contents: dict[str, list[Mapping[str, Value]]] = {
         table: [row for row in tables[table] if any(e["stream"] == table and e["at"] == row[tick] for e in events)]
         for table, tick in TICKS.items()
     }

@@ -314,7 +314,11 @@ class Queries:
         table = self._table()
         key, tick = self.random.choice(self._of(table, "text", "int")), TICKS[table]
         direction = self.random.choice(("", " DESC"))
-        return f"SELECT DISTINCT ON ({key}) {key} AS k, {table}.n AS m FROM {table} ORDER BY {key}, {table}.{tick}{direction}"
+        order = f"ORDER BY {key}, {table}.{tick}{direction}"
+        if self.random.random() < 0.3:
+            key += f", {table}.y" if table == "a" else f", {table}.z"
+            order = f"ORDER BY {key}, {table}.m NULLS FIRST, {table}.{tick}"
+        return f"SELECT DISTINCT ON ({key}) {table}.n AS v1, {table}.m AS v2 FROM {table}{self._where(table)} {order}"
 
     def limit(self) -> str:
         table = self._table()

@@ -25,6 +25,7 @@ from smile.lang.nodes import (
     StreamFunction,
     StringAggregate,
 )
+from smile.lang.normal_forms import FIRST_CLAUSE
 from smile.lang.spans import span_of
 
 _USE_VIEWS_HINT = "Define the inner query as a view, or use WITH."
@@ -256,7 +257,9 @@ def _check_clause_order(node: exp.Expr) -> None:
     """sqlglot accepts the clauses in any order."""
     clauses = ["WHERE", "GROUP", "HAVING", "QUALIFY", "BEST", "ORDER", "LIMIT"]
     present = [
-        (clause, span) for clause in clauses if (part := node.args.get(clause.lower())) and (span := span_of(part))
+        (clause, span)
+        for clause in clauses
+        if (part := node.args.get(clause.lower())) and not part.meta.get(FIRST_CLAUSE) and (span := span_of(part))
     ]
     for (earlier, before), (later, after) in pairwise(present):
         if after.start < before.start:

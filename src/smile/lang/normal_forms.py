@@ -9,6 +9,9 @@ from smile.errors import error
 from smile.lang.nodes import BestClause, Earliest, Latest, NestedGroup, Percentile, StringAggregate
 from smile.lang.spans import span_of, widen_span
 
+FIRST_CLAUSE = "first_clause"
+"""Marks a BEST that was written before FROM, as DISTINCT ON."""
+
 
 def filtered_aggregate(node: exp.Filter) -> exp.Expr:
     """`SUM(x) FILTER (WHERE c)` is `SUM(CASE WHEN c THEN x END)`: aggregates ignore NULL."""
@@ -131,6 +134,7 @@ def move_distinct_on_to_best(select: exp.Select) -> None:
     by = [o for o in (order.expressions if order is not None else ()) if o.this not in groups]
     by = by or [exp.Ordered(this=g.copy(), nulls_first=False) for g in groups]
     best = BestClause(this=exp.Literal.number(1), by=by, per=groups)
+    best.meta[FIRST_CLAUSE] = True
     select.set("distinct", None)
     select.set("order", None)
     select.set("best", best)

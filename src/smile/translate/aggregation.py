@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from smile import lang
 from smile.algebra import mmpl, trees
-from smile.algebra.types import FLOAT, NULL, STRING, DataType
+from smile.algebra.types import FLOAT, NULL, STRING, DataType, Value
 from smile.errors import error
 from smile.lang import span_of
 from smile.operators.aggregates import aggregate_type
@@ -137,6 +137,8 @@ class GroupingBuilder:
     variances: dict[int, Variance] = field(default_factory=dict)
     extreme_rows: dict[int, ExtremeRow] = field(default_factory=dict)
     distinct: dict[int, DistinctAggregate] = field(default_factory=dict)
+    empty_distinct_values: dict[str, Value] = field(default_factory=dict)
+    """The values of the columns of aggregates with DISTINCT for a group without members."""
 
     def add_group_column(self, name: str, typed: TypedExpr) -> None:
         """Groups by an expression over the rows. `name` is the preferred name of its column."""
@@ -197,8 +199,13 @@ class GroupingBuilder:
         columns = pipeline.heading.columns
         derived = {p: TypedExpr(mmpl.ColumnRef(n), columns[n]) for p, n in self.aggregate_columns.items()}
         derived |= {p: v.value(columns, None) for p, v in self.variances.items()}
-        derived |= {p: join_extreme_row(pipeline, rows, per, e) for p, e in self.extreme_rows.items()}
-        derived |= {p: join_distinct_aggregate(pipeline, rows, per, d) for p, d in self.distinct.items()}
+        derived |= {
+            p: join_extreme_row(pipeline, rows, per, e, self.reserved_names) for p, e in self.extreme_rows.items()
+        }
+        for part, distinct in self.distinct.items():
+            derived[part] = typed = join_distinct_aggregate(pipeline, rows, per, distinct, self.reserved_names)
+            (column,) = trees.columns_in(typed.expr)
+            self.empty_distinct_values[column] = distinct.empty_value(typed.type)
         if has_joins and per:
             # Whether groups without members have a default row does not depend on whether a column can be NULL.
             pipeline.rel = pipeline.without_default_rows(pipeline.rel.span)

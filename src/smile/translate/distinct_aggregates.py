@@ -1,15 +1,16 @@
 """Translates aggregates of different values, such as SUM(DISTINCT x): those of the distinct rows of the group and the
 value, joined with the groups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from smile.algebra import mmpl
+from smile.algebra.types import DataType, Value
 from smile.errors import error
 from smile.lang import span_of
-from smile.operators.aggregates import aggregate_type
+from smile.operators.aggregates import aggregate_type, default_value
 from smile.source import Span
 from smile.translate.derived_aggregates import VARIANCES, add_variance
 from smile.translate.expressions import ExpressionTranslator, TypedExpr
@@ -28,6 +29,12 @@ class DistinctAggregate:
     counts_nulls: bool
     wanted: str
     span: Span | None
+
+    def empty_value(self, type: DataType) -> Value:
+        """Its value for a group without members."""
+        if isinstance(self.node, exp.Count):
+            return 0
+        return default_value(mmpl.Aggregate("sum"), type) if isinstance(self.node, exp.Sum) else None
 
 
 def is_distinct_aggregate(node: exp.Expr) -> bool:
@@ -55,9 +62,10 @@ def distinct_aggregate(node: exp.Expr, wanted: str, translator: ExpressionTransl
 
 
 def join_distinct_aggregate(
-    groups: QueryPipeline, source: mmpl.Rel, per: Sequence[str], distinct: DistinctAggregate
+    groups: QueryPipeline, source: mmpl.Rel, per: Sequence[str], distinct: DistinctAggregate, reserved: Iterable[str]
 ) -> TypedExpr:
-    """Joins the groups of `source` with the aggregate of the different values of each."""
+    """Joins the groups of `source` with the aggregate of the different values of each. No column gets one of the
+    `reserved` names."""
     span = distinct.span
     rows = QueryPipeline(source, Scope(), groups.catalog)
     nulls = nulls_among(rows, per)
@@ -70,7 +78,7 @@ def join_distinct_aggregate(
     wanted = free_name(distinct.wanted, (*groups.heading.columns, *rows.heading.columns))
     result = _summarize(rows, group_columns, values[0], wanted, distinct)
     keys = add_comparable_columns(groups, per, nulls)
-    taken = set(groups.heading.columns)
+    taken = {*groups.heading.columns, *reserved}
     new_names: dict[str, str] = {}
     for column in rows.heading.columns:
         new_names[column] = free_name(wanted if column == result else f"{column}_2", taken)
