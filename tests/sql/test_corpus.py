@@ -26,8 +26,8 @@ from tests.sql.queries import Query, random_queries
 
 pytestmark = pytest.mark.slow
 
-ACCEPTED_SHARE_MIN = 0.9
-"""One in sixteen of the queries uses what SmileSQL may not have."""
+ACCEPTED_SHARE_MIN = 0.95
+"""One in forty of the queries uses what SmileSQL may not have."""
 
 
 @pytest.fixture(scope="module")
