@@ -232,6 +232,23 @@ def test_a_default_row_has_sum_and_count_0_and_the_rest_unknown() -> None:
     assert joined.mask.direction is MaskDirection.DECIDED
 
 
+def test_a_product_with_a_key_has_a_direction_only_for_keys_that_groups_can_have() -> None:
+    streams = """
+        STREAM S (t: time -> n: int) CHECK n >= 0 AND n <= 10;
+        STREAM R (u: time -> any: int, m: int) CHECK m >= 0 AND m <= 10;
+    """
+    weights = "S SUMMARIZE PER {n} ADD {c := COUNT()} EXTEND {w := n * c} EXTEND {heavy := w > 5}"
+    weight, heavy = (view(weights, streams).columns[c] for c in ("w", "heavy"))
+    assert weight.direction is Direction.UP
+    assert heavy.mask is not None and heavy.mask.direction is MaskDirection.RISES
+    assert view(f"R JOIN ({weights}) ON {{m = n}}", streams).columns["w"].direction is Direction.UP
+    joined = view(f"R JOIN ({weights}) ON {{any = n}}", streams).columns
+    assert joined["w"].direction is Direction.EITHER
+    assert joined["w"].null_evolves
+    assert joined["heavy"].mask is not None and joined["heavy"].mask.direction is MaskDirection.EITHER
+    assert joined["c"].direction is Direction.UP
+
+
 def test_falling_out_of_the_best_is_for_good_only_over_rows_that_stay() -> None:
     assert view("S BEST 2 BY a PER {}").mask.falls_for_good
     assert not view("S LAST t SIZE INTERVAL '1' HOUR BEST 2 BY a PER {}").mask.falls_for_good

@@ -268,6 +268,21 @@ SPELLINGS = [
         "SELECT LISTAGG(a), LISTAGG(a, ';') WITHIN GROUP (ORDER BY b DESC), GROUP_CONCAT(a ORDER BY b) FROM s",
         "SELECT STRING_AGG(a, ''), STRING_AGG(a, ';' ORDER BY b DESC), STRING_AGG(a, ',' ORDER BY b) FROM s",
     ),
+    (
+        "SELECT MIN(DISTINCT a), BOOL_OR(DISTINCT b), SUM(DISTINCT a), COUNT(DISTINCT a, b), COUNT(DISTINCT (a, b)) FROM s",
+        "SELECT MIN(a), BOOL_OR(b), SUM(DISTINCT a), COUNT(DISTINCT a, b), COUNT(DISTINCT (a, b)) FROM s",
+    ),
+    (
+        "SELECT SUM(a) OVER w, COUNT(*) OVER W FROM s WINDOW w AS (PARTITION BY b ORDER BY t ROWS 2 PRECEDING)",
+        "SELECT SUM(a) OVER (PARTITION BY b ORDER BY t ROWS BETWEEN 2 PRECEDING AND CURRENT ROW), "
+        "COUNT(*) OVER (PARTITION BY b ORDER BY t ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) FROM s",
+    ),
+    ("SELECT -a ^ 2 ^ b * 3 FROM s", "SELECT POWER(POWER(-a, 2), b) * 3 FROM s"),
+    ("SELECT DATE_PART('hour', t), SAFE_CAST(a AS int) FROM s", "SELECT EXTRACT(HOUR FROM t), CAST(a AS int) FROM s"),
+    (
+        "SELECT a IN (VALUES (1), (2)), (a, b) IN (VALUES (1, 2), (3, 4)) FROM s",
+        "SELECT a IN (1, 2), (a, b) IN ((1, 2), (3, 4)) FROM s",
+    ),
     ("SELECT EVERY(a), STDDEV(b), MAX_BY(a, b) FROM s", "SELECT BOOL_AND(a), STDDEV_SAMP(b), ARG_MAX(a, b) FROM s"),
     ("SELECT a FROM s WHERE t > CURRENT_TIMESTAMP", "SELECT a FROM s WHERE t > NOW()"),
     (

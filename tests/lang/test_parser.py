@@ -256,6 +256,9 @@ def test_errors(text: str, code: str, column: int, message: str) -> None:
     assert render([problem], Source("p", text)).startswith(f"p:1:{column}: error {code}: ")
 
 
+WITHIN_HINT = "Bound the time in ON: r.t BETWEEN l.t - INTERVAL '1' HOUR AND l.t + INTERVAL '1' HOUR."
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
@@ -264,6 +267,17 @@ def test_errors(text: str, code: str, column: int, message: str) -> None:
         (V + "SELECT a FROM s WEHRE b > 1", "Did you mean WHERE?"),
         ("CREATE STREAM s (a int)", "Mark the column that holds the event's tick: t TIME KEY."),
         (V + "SELECT a ≠ b FROM s", "Write <>."),
+        (V + "SELECT a FROM s WHERE a <=> b", "Write IS NOT DISTINCT FROM."),
+        (V + "SELECT a FROM s WHERE a ~~ 'x%'", "Write LIKE."),
+        (V + "SELECT a FROM s MINUS SELECT a FROM u", "Write EXCEPT."),
+        (V + "SELECT a FROM s WHERE a BETWEEN SYMMETRIC 3 AND 1", "Write BETWEEN LEAST(a, b) AND GREATEST(a, b)."),
+        (V + "SELECT a DIV 2 FROM s", "Write a / b: of two ints it is a whole number."),
+        (V + "SELECT ISNULL(a, 0) FROM s", "Write COALESCE(a, b), or a IS NULL."),
+        (V + "SELECT a, SUM(b) FROM s GROUP BY a WITH ROLLUP", "Write GROUP BY ROLLUP (a, b)."),
+        (V + "SELECT a FROM s CROSS APPLY (SELECT b FROM u) x", "Write JOIN LATERAL (SELECT …) AS s ON TRUE."),
+        (V + "SELECT a FROM s JOIN u x WITHIN 1 HOUR ON b = c", WITHIN_HINT),
+        (V + "SELECT top, mod, div FROM minus s s", None),
+        (V + "SELECT a FROM s WHERE (a > 1) IS UNKNOWN", "Write IS NULL."),
         ("CREATE STREAM s (t: time -> a string)", None),
     ],
 )

@@ -1,8 +1,9 @@
 """Runs queries over random tables in PostgreSQL and over streams of the same rows, to their end, and compares the rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import psycopg
 
 from smile.algebra import mmpl
+from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.encoding.json_changes import json_changes
 from smile.engine.plan import build_plan
 from smile.errors import Diagnostic, SmileError
+from smile.knowledge.values.json import plain_json
 from smile.log.input_batch import InputBatch
 from smile.program import CompiledProgram, compile_program
 from smile.reference.history import History
@@ -33,10 +36,11 @@ STREAM_TYPES = {
     "float": "float",
     "decimal": "decimal(10, 2)",
     "bool": "bool",
+    "timestamp": "timestamp",
 }
 TABLE_TYPES = {
     "tick": "bigint", "text": "text", "int": "bigint", "float": "double precision", "decimal": "decimal(10, 2)",
-    "bool": "boolean",
+    "bool": "boolean", "timestamp": "timestamp",
 }  # fmt: skip
 
 
@@ -51,13 +55,21 @@ def streams() -> str:
     return "".join(declared)
 
 
+MOMENTS = (
+    "2023-12-31 23:59:59.25",
+    "2024-01-01 00:00:00",
+    "2024-02-29 12:30:00",
+    "2024-02-29 12:44:59.5",
+    "1969-07-20 20:17:40",
+)
+
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def random_tables(random: Random, rows_max: int = 6) -> Tables:
     values: dict[str, Sequence[Value]] = {
         "text": (*TEXTS, None), "int": (0, 1, 2, 3, None), "float": (0.5, -1.25, 3.0, None),
-        "decimal": (Decimal("1.50"), Decimal("-0.25"), None), "bool": (True, False, None),
+        "decimal": (Decimal("1.50"), Decimal("-0.25"), None), "bool": (True, False, None), "timestamp": (*MOMENTS, None),
     }  # fmt: skip
     streams = {
         table: [
@@ -117,7 +129,15 @@ def create_tables(connection: psycopg.Connection[Any], tables: Tables) -> None:
 
 
 def comparable(value: Value) -> Value:
-    """Numbers are compared by nine digits: the types of averages and deviations differ."""
+    """Numbers are compared by nine digits: the types of averages and deviations differ. Times are texts, and intervals
+    numbers of ticks, as in JSON."""
+    if isinstance(value, timedelta):
+        value = value // timedelta(microseconds=1) * TICKS_PER_MICROSECOND
+    if isinstance(value, datetime):
+        fraction = f"{value.microsecond:06}".rstrip("0")
+        return f"{value:%Y-%m-%d %H:%M:%S}{fraction and '.'}{fraction}"
+    if isinstance(value, date):
+        return value.isoformat()
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return float(f"{float(value):.9g}") + 0.0
     return value
@@ -144,28 +164,50 @@ def compile_query_program(queries: Sequence[Query]) -> CompiledProgram:
 
 @dataclass(frozen=True)
 class Results:
-    """The rows of each query, from the reference and from the engine."""
+    """The rows of each query, from the reference and from the engine, and those that the engine shows after the first
+    `halfway` events."""
 
     reference: list[Rows]
     engine: list[Rows]
+    halfway: int
+    engine_halfway: list[Rows]
 
 
-def smile_rows(queries: Sequence[Query], tables: Tables, random: Random) -> Results:
+def smile_rows(queries: Sequence[Query], events: Sequence[Any], random: Random) -> Results:
     compiled = compile_query_program(queries)
-    final = final_rows(compiled.original, events_of(tables))
-    reference = [_counted(row.values() for row in final[f"V{i}"].values()) for i in range(len(queries))]
-    shown = shown_rows(compiled, events_of(tables), random)
-    return Results(reference, [shown[f"V{i}"] for i in range(len(queries))])
+    final = final_rows(compiled.original, events)
+    headings = [compiled.analysis.relations[f"V{i}"].heading.columns for i in range(len(queries))]
+    reference = [
+        _counted(
+            (_typed(plain_json(v, columns[c]), columns[c].name) for c, v in row.items())
+            for row in final[f"V{i}"].values()
+        )
+        for i, columns in enumerate(headings)
+    ]
+    snapshots = list(_snapshots(compiled, events, random))
+    halfway, shown_halfway = snapshots[len(snapshots) // 2]
+    _, shown = snapshots[-1]
+    views = [f"V{i}" for i in range(len(queries))]
+    return Results(reference, [shown[v] for v in views], halfway, [shown_halfway[v] for v in views])
 
 
 def shown_rows(compiled: CompiledProgram, events: Sequence[Any], random: Random) -> dict[str, Rows]:
     """What a subscriber of each view has in the end, of a run in up to three partitions, cut into batches anywhere."""
+    *_, (_, shown) = _snapshots(compiled, events, random)
+    return shown
+
+
+def _snapshots(
+    compiled: CompiledProgram, events: Sequence[Any], random: Random
+) -> Iterator[tuple[int, dict[str, Rows]]]:
+    """After each batch, the number of events so far and what is shown."""
     program = compiled.rewritten
-    graph = compiled.graph
-    plan = build_plan(graph, program.streams, random.randint(1, 3))
+    plan = build_plan(compiled.graph, program.streams, random.randint(1, 3))
     partitions = Partitions(plan, random)
     shown: dict[str, dict[str, dict[str, Value]]] = {view: {} for view in program.subscriptions}
-    for batch in random_batches(program, events, random):
+    columns = {view: compiled.analysis.relations[view].heading for view in shown}
+    cuts = _random_cuts(events, random)
+    for stop, batch in zip((*cuts, len(events)), _batches(program, events, cuts), strict=True):
         result = partitions.advance(batch)
         for view, delta in result.deltas.items():
             for message in json_changes(plan.kernels.inputs[view], delta, result.horizons) if view in shown else ():
@@ -173,29 +215,41 @@ def shown_rows(compiled: CompiledProgram, events: Sequence[Any], random: Random)
                 shown[view].pop(key, None)
                 if not message.get("deleted"):
                     shown[view][key] = {**message["key"], **message["row"]}
-    columns = {view: compiled.analysis.relations[view].heading for view in shown}
-    return {
-        view: _counted(
-            (_typed(row[c], columns[view].columns[c].name) for c in columns[view].visible) for row in rows.values()
+        yield (
+            stop,
+            {
+                view: _counted(
+                    (_typed(row[c], columns[view].columns[c].name) for c in columns[view].visible)
+                    for row in rows.values()
+                )
+                for view, rows in shown.items()
+            },
         )
-        for view, rows in shown.items()
-    }
 
 
 def random_batches(program: mmpl.Program, events: Sequence[Any], random: Random) -> Iterable[InputBatch]:
+    return _batches(program, events, _random_cuts(events, random))
+
+
+def _random_cuts(events: Sequence[Any], random: Random) -> list[int]:
+    """The numbers of events after which a batch ends."""
     cuts = sorted(random.sample(range(1, len(events)), min(3, max(len(events) - 1, 0))))
+    return [*cuts, *([len(events)] if events else [])]
+
+
+def _batches(program: mmpl.Program, events: Sequence[Any], cuts: Sequence[int]) -> Iterator[InputBatch]:
+    """The batches up to the cuts, and the end of all streams."""
     before = History.from_lines(program)
-    for stop in (*cuts, len(events)):
+    for stop in cuts:
         after = History.from_lines(program, events[:stop])
-        if events[:stop]:
-            yield input_batch_between(program, before, after)
+        yield input_batch_between(program, before, after)
         before = after
     yield input_batch_between(program, before, before.with_finished_streams())
 
 
 def _typed(value: Value, type_name: str) -> Value:
     """Decimals and great ticks are texts in JSON."""
-    return float(value) if type_name in ("decimal", "time", "int", "float") and value is not None else value
+    return float(value) if type_name in ("decimal", "time", "interval", "int", "float") and value is not None else value
 
 
 def _counted(rows: Iterable[Iterable[Value]]) -> Rows:
@@ -209,17 +263,39 @@ BATCH_SIZE = 25
 
 
 def differences(connection: psycopg.Connection[Any], accepted: Sequence[Query], seed: int) -> list[tuple[Query, str]]:
-    """The queries whose rows differ from those of PostgreSQL, each with what differs."""
-    found = []
+    """The queries whose rows differ from those of PostgreSQL in the end, or after a part of the events, each with what
+    differs."""
+    found: dict[Query, str] = {}
     for first in range(0, len(accepted), BATCH_SIZE):
         batch, random = accepted[first : first + BATCH_SIZE], Random(f"{seed} {first}")
         tables = random_tables(random)
-        create_tables(connection, tables)
-        results = smile_rows(batch, tables, random)
-        for query, reference, engine in zip(batch, results.reference, results.engine, strict=True):
-            expected = postgres_rows(connection, query.postgres or query.text)
-            for name, rows in (("reference", reference), ("engine", engine)):
+        events = events_of(tables)
+        results = smile_rows(batch, events, random)
+        for name, contents, actual in (
+            ("halfway", _contents_after(tables, events[: results.halfway]), results.engine_halfway),
+            ("reference", tables, results.reference),
+            ("engine", tables, results.engine),
+        ):
+            create_tables(connection, contents)
+            for query, rows in zip(batch, actual, strict=True):
+                expected = postgres_rows(connection, query.postgres or query.text)
                 if rows != expected:
-                    found.append((query, f"{name}: {dict(rows - expected)}, PostgreSQL: {dict(expected - rows)}"))
-                    break
-    return found
+                    found.setdefault(query, f"{name}: {dict(rows - expected)}, PostgreSQL: {dict(expected - rows)}")
+    return list(found.items())
+
+
+def _contents_after(tables: Tables, events: Sequence[Any]) -> Tables:
+    """What the tables have after some of the events."""
+    contents: dict[str, list[Mapping[str, Value]]] = {
+        table: [row for row in tables[table] if any(e["stream"] == table and e["at"] == row[tick] for e in events)]
+        for table, tick in TICKS.items()
+    }
+    for table, columns in KEYED_COLUMNS.items():
+        rows: dict[Value, dict[str, Value]] = {}
+        key = next(iter(columns))
+        for event in (e["event"] for e in events if e["stream"] == table):
+            rows.pop(event[key], None)
+            if event.get("change") != "delete":
+                rows[event[key]] = {c: event.get(c) for c in columns}
+        contents[table] = list(rows.values())
+    return contents

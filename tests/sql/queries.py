@@ -1,8 +1,8 @@
 """Random queries as people write them for PostgreSQL, over small tables. Those that order or number rows do it by the
 tick in the end, so that each has one result.
 
-Three tables: `a (t, x, y, n, f, d)`, `b (t, x, z, n, g)` and `c (u, y, z, n)`; t and u are keys, x, y and z texts, n a whole
-number, f a float, d a decimal, g a Boolean. All but the keys can be NULL. In SmileSQL these are streams. `p (x, z, n)` has the primary key
+Three tables: `a (t, x, y, n, m, f, d, s)`, `b (t, x, z, n, m, g)` and `c (u, y, z, n, m, s)`; t and u are keys, x, y and z texts, n
+and m whole numbers, f a float, d a decimal, g a Boolean, s a timestamp. All but the keys can be NULL. In SmileSQL these are streams. `p (x, z, n, m)` has the primary key
 x, and is a table there too: its rows are inserted, updated and deleted.
 """
 
@@ -10,13 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from tests.sql import logic
+
 TEXTS = ("a", "b", "ab")
 COLUMNS = {
-    "a": {"t": "tick", "x": "text", "y": "text", "n": "int", "f": "float", "d": "decimal"},
-    "b": {"t": "tick", "x": "text", "z": "text", "n": "int", "g": "bool"},
-    "c": {"u": "tick", "y": "text", "z": "text", "n": "int"},
+    "a": {
+        "t": "tick",
+        "x": "text",
+        "y": "text",
+        "n": "int",
+        "m": "int",
+        "f": "float",
+        "d": "decimal",
+        "s": "timestamp",
+    },
+    "b": {"t": "tick", "x": "text", "z": "text", "n": "int", "m": "int", "g": "bool"},
+    "c": {"u": "tick", "y": "text", "z": "text", "n": "int", "m": "int", "s": "timestamp"},
 }
-KEYED_COLUMNS = {"p": {"x": "text", "z": "text", "n": "int"}}
+KEYED_COLUMNS = {"p": {"x": "text", "z": "text", "n": "int", "m": "int"}}
 TICKS = {"a": "t", "b": "t", "c": "u"}
 
 
@@ -34,10 +45,11 @@ class Queries:
 
     def __init__(self, random: Random) -> None:
         self.random = random
+        self.logic = logic.LogicQueries(random)
 
     def draw(self) -> Query:
-        kind = self.random.choice(tuple(_KINDS))
-        drawn = _KINDS[kind](self)
+        kind = self.random.choice((*_KINDS, *logic.KINDS, *logic.KINDS))
+        drawn = _KINDS[kind](self) if kind in _KINDS else logic.KINDS[kind](self.logic)
         return Query(kind, *((drawn,) if isinstance(drawn, str) else drawn))
 
     # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -68,7 +80,43 @@ class Queries:
             )
         )  # fmt: skip
 
+    def moment(self, table: str) -> str:
+        column, unit = f"{table}.s", self.random.choice(_UNITS)
+        return self.random.choice(
+            (
+                column, f"DATE_TRUNC('{unit}', {column})", f"DATE_TRUNC('{unit}', {column})", f"{column} + INTERVAL '90' MINUTE",
+                f"{column} - INTERVAL '1 day'", f"CAST({column} AS date)", f"COALESCE({column}, TIMESTAMP '2024-02-29 12:30:00')",
+                f"GREATEST({column}, TIMESTAMP '2024-01-01 00:00:00')", f"{column}::date + 3",
+                f"CASE WHEN EXTRACT(HOUR FROM {column}) < 12 THEN {column} END",
+            )
+        )  # fmt: skip
+
+    def of_moment(self, table: str) -> str:
+        """A number, a text or a distance."""
+        column = f"{table}.s"
+        return self.random.choice(
+            (
+                f"EXTRACT({self.random.choice(_FIELDS)} FROM {column})", f"EXTRACT({self.random.choice(_FIELDS)} FROM {column})",
+                f"TO_CHAR({column}, '{self.random.choice(_FORMATS)}')", f"{column}::text", f"{column}::date::text",
+                f"{column}::date - DATE '2024-02-28'", f"{column} - TIMESTAMP '2024-02-28 06:00:00'", f"{column} - {column}::date",
+            )
+        )  # fmt: skip
+
+    def moment_condition(self, table: str) -> str:
+        column = f"{table}.s"
+        return self.random.choice(
+            (
+                f"{column} >= TIMESTAMP '2024-02-29 00:00:00'", f"{column}::date = DATE '2024-02-29'",
+                f"{column} BETWEEN '2023-12-31 00:00:00' AND TIMESTAMP '2024-02-29 23:00:00'",
+                f"{column} - TIMESTAMP '2024-02-28 06:00:00' > INTERVAL '1' HOUR", f"EXTRACT(MONTH FROM {column}) IN (2, 12)",
+                f"TO_CHAR({column}, 'HH24') > '11'", f"{column} + INTERVAL '1' DAY < '2024-03-01'", f"{column} IS NULL",
+                f"DATE_TRUNC('month', {column}) = '2024-02-01'",
+            )
+        )  # fmt: skip
+
     def value(self, table: str) -> str:
+        if self._of(table, "timestamp") and self.random.random() < 0.1:
+            return self.moment(table)
         other = self._of(table, "float", "decimal", "bool")
         if other and self.random.random() < 0.2:
             return self.random.choice(other)
@@ -87,7 +135,9 @@ class Queries:
                 f"{number} BETWEEN {constant} AND 3", f"{number} IN (1, {constant})", f"{text} NOT IN ('{letter}', 'b')",
                 f"{number} IS NULL", f"{text} IS NOT NULL", f"NOT {text} = '{letter}'",
                 f"{number} IS DISTINCT FROM {constant}", f"{table}.{TICKS.get(table, 'n')} > {constant}",
-                f"({text}, {number}) = ('{letter}', {constant})",
+                f"({text}, {number}) = ('{letter}', {constant})", f"({number}, {text}) < ({constant}, '{letter}')",
+                f"({text}, {number}) >= ('{letter}', {constant})", f"{number} IN (VALUES (1), ({constant}))",
+                f"{number} ^ 2 > {constant}",
             )
         )  # fmt: skip
 
@@ -109,6 +159,7 @@ class Queries:
         return self.random.choice(
             (
                 "COUNT(*)", f"COUNT({number})", f"COUNT(DISTINCT {self.value(table)})", f"COALESCE(SUM({number}), 0)",
+                f"COALESCE(SUM(DISTINCT {number}), 0)", f"AVG(DISTINCT {number})", f"COUNT(DISTINCT ({number}, {text}))",
                 f"MIN({number})", f"MAX({number})", f"MIN({text})", f"MAX({text})", f"AVG({number})",
                 f"BOOL_AND({number} > 1)", f"BOOL_OR({text} = 'a')", f"STDDEV({number})", f"VAR_POP({number})",
                 f"PERCENTILE_DISC({self.fraction()}) WITHIN GROUP (ORDER BY {number})",
@@ -118,6 +169,7 @@ class Queries:
                 f"COUNT(*) FILTER (WHERE {self.condition(table, 0)})",
                 f"MAX({number}) FILTER (WHERE {self.condition(table, 0)})",
                 *(f"{f}({c})" for c in self._of(table, "float", "decimal") for f in ("MAX", "AVG", "VARIANCE")),
+                *(f"{f}({c})" for c in self._of(table, "timestamp") for f in ("MIN", "MAX", "COUNT")),
             )
         )  # fmt: skip
 
@@ -181,7 +233,7 @@ class Queries:
         )
 
     def set_operation(self) -> str:
-        operators = ("UNION", "UNION ALL", "EXCEPT", "INTERSECT")
+        operators = ("UNION", "UNION ALL", "EXCEPT", "INTERSECT", "EXCEPT ALL", "INTERSECT ALL")
         parts = [f"SELECT {self.text(t)} AS v1, {self.number(t)} AS v2 FROM {t}{self._where(t)}" for t in "abc"]
         self.random.shuffle(parts)
         text = f"{parts[0]} {self.random.choice(operators)} {parts[1]}"
@@ -194,7 +246,8 @@ class Queries:
             (
                 f"{word}EXISTS (SELECT 1 FROM b WHERE {inner})", f"a.x {word}IN (SELECT b.x FROM b{self._where('b')})",
                 f"a.n {word}IN (SELECT b.n FROM b WHERE b.x = a.x)", f"a.n > (SELECT MIN(b.n) FROM b{self._where('b')})",
-                "(a.x, a.n) IN (SELECT b.x, b.n FROM b)", f"(a.n = 1 OR a.x {word}IN (SELECT b.x FROM b))",
+                "(a.x, a.n) IN (SELECT b.x, b.n FROM b)", "(a.n, a.x) < ANY (SELECT b.n, b.x FROM b)",
+                "(a.n, a.x) <> ALL (SELECT b.n, b.x FROM b)", f"(a.n = 1 OR a.x {word}IN (SELECT b.x FROM b))",
             )
         )  # fmt: skip
         return f"SELECT {self._outputs('a')} FROM a WHERE {test}"
@@ -261,7 +314,11 @@ class Queries:
         table = self._table()
         key, tick = self.random.choice(self._of(table, "text", "int")), TICKS[table]
         direction = self.random.choice(("", " DESC"))
-        return f"SELECT DISTINCT ON ({key}) {key} AS k, {table}.n AS m FROM {table} ORDER BY {key}, {table}.{tick}{direction}"
+        order = f"ORDER BY {key}, {table}.{tick}{direction}"
+        if self.random.random() < 0.3:
+            key += f", {table}.y" if table == "a" else f", {table}.z"
+            order = f"ORDER BY {key}, {table}.m NULLS FIRST, {table}.{tick}"
+        return f"SELECT DISTINCT ON ({key}) {table}.n AS v1, {table}.m AS v2 FROM {table}{self._where(table)} {order}"
 
     def limit(self) -> str:
         table = self._table()
@@ -321,7 +378,11 @@ class Queries:
             frame = "" if function.startswith(("LAG", "LEAD")) else self.random.choice(frames)
             windows.append(f"{function} OVER ({self.random.choice(partitions)}ORDER BY a.t{frame})")
         outputs = ", ".join(f"{window} AS w{i}" for i, window in enumerate(windows))
-        return f"SELECT a.t, {outputs} FROM a{self._where('a', 0.3)}"
+        named = ""
+        if self.random.random() < 0.3:
+            outputs += ", COUNT(a.n) OVER w AS v1, MAX(a.x) OVER w AS v2"
+            named = f" WINDOW w AS ({self.random.choice(partitions)}ORDER BY a.t{self.random.choice(frames)})"
+        return f"SELECT a.t, {outputs} FROM a{self._where('a', 0.3)}{named}"
 
     def session(self) -> tuple[str, str]:
         """PostgreSQL counts the rows that come after a gap."""
@@ -355,6 +416,37 @@ class Queries:
         return (
             f"SELECT {outputs} FROM a ASOF{kind} JOIN b ON {on} AND {at}{where}",
             f"SELECT {outputs} FROM a{kind} JOIN LATERAL ({plain}) AS b ON TRUE{where}",
+        )
+
+    def times(self) -> str:
+        table = self.random.choice("ac")
+        where = f" WHERE {self.moment_condition(table)}" if self.random.random() < 0.5 else ""
+        if self.random.random() < 0.5:
+            outputs = f"{self.moment(table)} AS v1, {self.of_moment(table)} AS v2, {self.of_moment(table)} AS v3"
+            return f"SELECT {outputs} FROM {table}{where}"
+        key = self.random.choice((self.moment(table), self.of_moment(table)))
+        aggregate = self.random.choice(
+            (f"MAX({table}.s) - MIN({table}.s)", f"MIN({self.of_moment(table)})", f"COUNT(DISTINCT {self.of_moment(table)})",
+             f"PERCENTILE_DISC({self.fraction()}) WITHIN GROUP (ORDER BY {table}.s)", f"MAX({self.moment(table)})")
+        )  # fmt: skip
+        return f"SELECT {key} AS k, {aggregate} AS g, {self.aggregate(table)} AS h FROM {table}{where} GROUP BY 1"
+
+    def windows_of_time(self) -> tuple[str, str]:
+        """PostgreSQL groups by DATE_BIN, which has no window without a time."""
+        table, size = (
+            self.random.choice("ac"),
+            self.random.choice(("15 minutes", "1 hour", "7 hours", "1 day", "10 days")),
+        )
+        key = self.random.choice(("", f", {self.number(table)} AS k"))
+        group = ", k" if key else ""
+        having = self.random.choice(("", " HAVING COUNT(*) > 1"))
+        aggregates = f"{self.aggregate(table)} AS g, {self.aggregate(table)} AS h"
+        start = f"DATE_BIN('{size}', {table}.s, TIMESTAMP '1970-01-01')"
+        return (
+            f"SELECT window_start, window_end{key}, {aggregates} FROM TUMBLE({table}, s, INTERVAL '{size}') AS {table} "
+            f"GROUP BY window_start, window_end{group}{having}",
+            f"SELECT {start} AS window_start, {start} + INTERVAL '{size}' AS window_end{key}, {aggregates} FROM {table} "
+            f"WHERE {table}.s IS NOT NULL GROUP BY 1, 2{group}{having}",
         )
 
     def correlated_value(self) -> tuple[str, str]:
@@ -412,6 +504,10 @@ class Queries:
         return self.random.choice(_BEYOND)
 
 
+_UNITS = ("minute", "hour", "day", "week", "month", "quarter", "year", "decade", "century")
+_FIELDS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "DOW", "HOUR", "MINUTE", "SECOND", "EPOCH")
+_FORMATS = ("YYYY-MM-DD HH24:MI:SS", "DD.MM.YY", "HH12:MI AM", "IYYY-IW", "DDD", "Mon YYYY", "YYYY-MM", "Q", "MS US")
+
 _BEYOND: Sequence[str] = (
     "SELECT a.t, ROW_NUMBER() OVER (ORDER BY a.t) AS v FROM a",
     "SELECT a.t, NTILE(2) OVER (ORDER BY a.t) AS v FROM a",
@@ -423,8 +519,6 @@ _BEYOND: Sequence[str] = (
     "SELECT a.n AS v FROM a ORDER BY a.t LIMIT 2 OFFSET 1",
     "SELECT a.n AS v FROM a ORDER BY a.t FETCH FIRST 2 ROWS ONLY",
     "SELECT a.n AS v FROM a ORDER BY a.n",
-    "SELECT a.n AS v FROM a EXCEPT ALL SELECT b.n FROM b",
-    "SELECT a.n AS v FROM a INTERSECT ALL SELECT b.n FROM b",
     "SELECT a.n AS v FROM a WHERE a.n = ANY (SELECT b.n FROM b)",
     "SELECT a.n AS v FROM a WHERE a.n > ALL (SELECT b.n FROM b)",
     "SELECT a.t, s.m AS v FROM a, LATERAL (SELECT MAX(b.n) AS m FROM b WHERE b.x = a.x) AS s",
@@ -433,12 +527,21 @@ _BEYOND: Sequence[str] = (
     "SELECT a.t, (SELECT b.n FROM b ORDER BY b.t LIMIT 1) AS v FROM a",
     "SELECT v FROM (VALUES (1), (2)) AS q (v)",
     "WITH RECURSIVE r AS (SELECT 1 AS v UNION ALL SELECT v + 1 FROM r WHERE v < 3) SELECT v FROM r",
-    "SELECT SUM(DISTINCT a.n) AS v FROM a",
-    "SELECT COUNT(DISTINCT (a.x, a.n)) AS v FROM a",
     "SELECT g AS v FROM GENERATE_SERIES(1, 3) AS g",
     "SELECT a.x AS v FROM a WHERE a.x SIMILAR TO '(a|b)%'",
+    "SELECT a.t, SUM(a.n) OVER (PARTITION BY a.x) AS v FROM a",
+    "SELECT a.t, NTH_VALUE(a.n, 2) OVER (ORDER BY a.t) AS v FROM a",
+    "SELECT a.t, MAX(a.n) OVER (ORDER BY a.n) AS v FROM a",
+    "SELECT a.x, MODE() WITHIN GROUP (ORDER BY a.n) AS v FROM a GROUP BY a.x",
+    "SELECT CORR(a.n, a.m) AS v FROM a",
+    "SELECT EXTRACT(EPOCH FROM a.s - TIMESTAMP '2024-01-01') AS v FROM a",
+    "SELECT TO_CHAR(a.n, '999') AS v FROM a",
+    "SELECT SIN(a.n) AS v FROM a",
+    "SELECT a.n AS v FROM a WHERE a.n BETWEEN SYMMETRIC 3 AND 1",
+    "SELECT a.n AS v FROM a ORDER BY a.n FETCH FIRST 2 ROWS WITH TIES",
+    "SELECT FORMAT('%s', a.x) AS v FROM a",
+    "SELECT a.n AS v FROM (a JOIN b ON a.x = b.x)",
     "SELECT INITCAP(a.x) AS v FROM a",
-    "SELECT a.n ^ 2 AS v FROM a",
     "SELECT a.n & 1 AS v FROM a",
     "SELECT MD5(a.x) AS v FROM a",
     "SELECT TRANSLATE(a.x, 'a', 'b') AS v FROM a",
@@ -453,7 +556,8 @@ _KINDS: dict[str, Callable[[Queries], str | tuple[str, str]]] = {
     "group of groups": Queries.nested_group, "grouping sets": Queries.grouping_sets, "set operation": Queries.set_operation, "subquery": Queries.subquery,
     "scalar subquery": Queries.scalar_subquery, "quantified": Queries.quantified, "lateral": Queries.lateral, "ranking": Queries.ranking, "DISTINCT ON": Queries.distinct_on,
     "limit": Queries.limit, "running aggregate": Queries.running, "common tables": Queries.common_tables,
-    "frame of rows": Queries.frame, "several windows": Queries.several_windows, "session": Queries.session, "as of": Queries.as_of, "correlated value": Queries.correlated_value, "table": Queries.table, "beyond": Queries.beyond,
+    "frame of rows": Queries.frame, "several windows": Queries.several_windows, "session": Queries.session, "as of": Queries.as_of, "correlated value": Queries.correlated_value, "table": Queries.table, "times": Queries.times,
+    "windows of time": Queries.windows_of_time, "beyond": Queries.beyond,
 }  # fmt: skip
 
 

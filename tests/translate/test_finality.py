@@ -11,8 +11,10 @@ WINDOWS = "TUMBLE(T, t, INTERVAL '1' MINUTE)"
 AGGREGATES = (
     "COUNT(*)", "SUM(x)", "MAX(x)", "MIN(x)", "AVG(x)", "COUNT(DISTINCT x)", "STDDEV(x)", "VAR_POP(x)", "BOOL_AND(ok)",
     "LATEST(x)", "EARLIEST(x)", "ARG_MAX(y, x)", "ARG_MIN(y, x)", "COUNT(*) FILTER (WHERE x > y)",
-    "ARG_MAX(y, x) FILTER (WHERE y > 1)",
+    "ARG_MAX(y, x) FILTER (WHERE y > 1)", "SUM(DISTINCT x)", "AVG(DISTINCT x) FILTER (WHERE ok)", "STDDEV(DISTINCT x)",
+    "COUNT(DISTINCT (x, y))",
 )  # fmt: skip
+COUNTS = f"SELECT window_start, k, COUNT(*) AS n FROM {WINDOWS} GROUP BY window_start, k"
 RANKINGS = (
     "ROW_NUMBER() OVER (PARTITION BY {} ORDER BY x) <= 2", "RANK() OVER (PARTITION BY {} ORDER BY x DESC) <= 2",
     "DENSE_RANK() OVER (PARTITION BY {} ORDER BY x) <= 2",
@@ -43,6 +45,18 @@ def test_a_row_is_final_when_its_window_is_over(query: str) -> None:
     program = compiled(query)
     assert [w.message for w in program.warnings] == []
     assert not program.analysis.relations["V"].seals["T"].is_never
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT window_start, k FROM {WINDOWS} EXCEPT ALL SELECT window_start, k FROM {WINDOWS} WHERE x > 5",
+        f"SELECT window_start, n FROM ({COUNTS}) EXCEPT ALL SELECT window_start, n FROM ({COUNTS}) WHERE n > 2",
+    ],
+)
+def test_a_row_of_a_bag_is_final_when_its_window_is_over(query: str) -> None:
+    """The running numbers of equal rows are kept, as those of OVER are."""
+    assert not compiled(query).analysis.relations["V"].seals["T"].is_never
 
 
 def test_a_warning_has_the_names_that_the_user_wrote() -> None:

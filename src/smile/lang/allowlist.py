@@ -25,6 +25,7 @@ from smile.lang.nodes import (
     StreamFunction,
     StringAggregate,
 )
+from smile.lang.normal_forms import FIRST_CLAUSE
 from smile.lang.spans import span_of
 
 _USE_VIEWS_HINT = "Define the inner query as a view, or use WITH."
@@ -42,11 +43,10 @@ REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
         "the operator ->",
         f"{_NO_JSON_HINT} Otherwise -> is allowed only in CREATE STREAM, after the tick.",
     ),
-    TokenType.CARET: ("the operator ^", "Use POWER(a, b)."),
     TokenType.COLLATE: ("COLLATE", "Strings are ordered by code points."),
     TokenType.CURRENT_DATE: ("CURRENT_DATE", _NO_CLOCK_HINT),
     TokenType.CURRENT_TIME: ("CURRENT_TIME", _NO_CLOCK_HINT),
-    TokenType.CURRENT_USER: ("CURRENT_USER", None),
+    TokenType.CURRENT_USER: ("CURRENT_USER", "A view depends only on events. Publish the user in a column."),
     TokenType.INTO: ("INTO", "Views store their rows automatically."),
     TokenType.L_BRACKET: ("an array", _NO_ARRAY_HINT),
     TokenType.LOCALTIME: ("LOCALTIME", _NO_CLOCK_HINT),
@@ -66,7 +66,6 @@ REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
         "There are no arrays. The rows of a nested relation are those of the query that it was made of.",
     ),
     TokenType.UNPIVOT: ("UNPIVOT", "Use UNION ALL."),
-    TokenType.WINDOW: ("WINDOW", "Write the window definition after each OVER."),
 }
 _KSQL_WINDOW_HINT = "Write FROM TUMBLE(s, t, INTERVAL '1' HOUR), HOP or SESSION, and GROUP BY window_start."
 
@@ -166,8 +165,8 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
 
 _REFUSED_NODES: dict[type[exp.Expr], tuple[str, str | None]] = {
     exp.Concat: ("a string in two parts", "Use || to concatenate strings."),
-    exp.Dot: ("a name of more than two parts", "Relations have no schema."),
-    exp.IgnoreNulls: ("IGNORE NULLS", None),
+    exp.Dot: ("a name of more than two parts", "Relations have no schema: write relation.column."),
+    exp.IgnoreNulls: ("IGNORE NULLS", "Select the rows WHERE x IS NOT NULL in a view, and join it with ASOF JOIN."),
     exp.AtTimeZone: ("AT TIME ZONE", "All times are UTC. For a fixed distance from it, write t + INTERVAL '2' HOUR."),
     exp.CastToStrType: ("CAST with a format", "Use TO_CHAR(t, 'YYYY-MM-DD')."),
     **dict.fromkeys(
@@ -189,8 +188,8 @@ _REFUSED_ARGS: dict[tuple[type[exp.Expr], str], tuple[str, str | None]] = {
         "FOR SYSTEM_TIME AS OF",
         "Use ASOF JOIN … ON l.k = r.k AND l.t >= r.t; a table with a primary key needs ON l.k = r.k alone.",
     ),
-    (exp.Column, "db"): ("a name of more than two parts", "Relations have no schema."),
-    (exp.Table, "db"): ("a qualified relation", "Relations have no schema."),
+    (exp.Column, "db"): ("a name of more than two parts", "Relations have no schema: write relation.column."),
+    (exp.Table, "db"): ("a qualified relation", "Relations have no schema: write the name alone."),
     (exp.Table, "joins"): ("a join in parentheses", _USE_VIEWS_HINT),
     (exp.Subquery, "order"): ("ORDER BY after a parenthesis", _USE_VIEWS_HINT),
     (exp.Subquery, "limit"): ("LIMIT after a parenthesis", _USE_VIEWS_HINT),
@@ -200,7 +199,7 @@ _REFUSED_ARGS: dict[tuple[type[exp.Expr], str], tuple[str, str | None]] = {
     (exp.Star, "rename"): ("* RENAME", "List the columns."),
     (exp.Ordered, "with_fill"): ("WITH FILL", None),
     (exp.CTE, "materialized"): ("MATERIALIZED", "Omit MATERIALIZED or NOT MATERIALIZED."),
-    (exp.Window, "alias"): ("a named window", "Write the window definition after OVER."),
+    (exp.Window, "alias"): ("this named window", "Define it in the same query, WINDOW w AS (…), and write OVER w."),
 }
 
 
@@ -258,7 +257,9 @@ def _check_clause_order(node: exp.Expr) -> None:
     """sqlglot accepts the clauses in any order."""
     clauses = ["WHERE", "GROUP", "HAVING", "QUALIFY", "BEST", "ORDER", "LIMIT"]
     present = [
-        (clause, span) for clause in clauses if (part := node.args.get(clause.lower())) and (span := span_of(part))
+        (clause, span)
+        for clause in clauses
+        if (part := node.args.get(clause.lower())) and not part.meta.get(FIRST_CLAUSE) and (span := span_of(part))
     ]
     for (earlier, before), (later, after) in pairwise(present):
         if after.start < before.start:
@@ -280,9 +281,6 @@ def _check_union(node: exp.Expr) -> None:
         if isinstance(side, exp.Select) and (side.args.get("order") or side.args.get("limit")):
             raise _unsupported_error(side, "ORDER BY or LIMIT inside UNION", "Put that query in parentheses.")
     _check_clause_order(node)
-    if not isinstance(node, exp.Union) and not node.args.get("distinct"):
-        name = f"{node.key.upper()} ALL"
-        raise _unsupported_error(node, name, f"Use {node.key.upper()}, or count the rows of each group.")
 
 
 def _check_limit(node: exp.Expr) -> None:
@@ -311,12 +309,17 @@ def _check_join(node: exp.Expr) -> None:
 def _check_distinct(node: exp.Expr) -> None:
     if isinstance(node.parent, exp.Select):
         return
-    if not isinstance(node.parent, exp.Count):
-        raise _unsupported_error(node, "DISTINCT outside COUNT", "Aggregate over a view that uses SELECT DISTINCT.")
-    if len(node.expressions) != 1:
-        raise _unsupported_error(
-            node, "COUNT(DISTINCT) of several columns", "Count the rows of a view that uses SELECT DISTINCT."
+    aggregate = node.parent
+    if not isinstance(aggregate, _DISTINCT_AGGREGATES):
+        hint = (
+            "SUM, AVG, COUNT, MIN, MAX, STRING_AGG and variances take it. Else aggregate a view with SELECT DISTINCT."
         )
+        raise _unsupported_error(node, "DISTINCT in this function", hint)
+    if len(node.expressions) != 1 and not isinstance(aggregate, exp.Count):
+        raise error("E032", f"{aggregate.key.upper()} takes one argument", span_of(node))
+
+
+_DISTINCT_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Variance, exp.VariancePop, exp.StddevSamp, exp.StddevPop)
 
 
 def _check_table(node: exp.Expr) -> None:
@@ -327,6 +330,8 @@ def _check_table(node: exp.Expr) -> None:
             hint = "The rows of a nested relation are those of the query that it was made of."
         elif name.upper() == "CUMULATE":
             hint = CUMULATE_HINT
+        elif name.upper() == "GENERATE_SERIES":
+            hint = "Write the numbers: FROM (VALUES (1), (2), (3)) AS s (n)."
         raise _unsupported_error(node, f"{name} in FROM", hint)
 
 
@@ -354,8 +359,11 @@ def _check_tuple(node: exp.Expr) -> None:
         raise _unsupported_error(
             node, "GROUP BY ()", "Omit it: a query with aggregates and without GROUP BY has one row."
         )
-    if not isinstance(node.parent, exp.In | exp.EQ | exp.NEQ) or len(node.expressions) < 2:
-        hint = "A list can only be compared with =, <> or IN. Use EXISTS for other comparisons."
+    parent = node.parent
+    if isinstance(parent, exp.Distinct) and isinstance(parent.parent, exp.Count) and len(parent.expressions) == 1:
+        return
+    if not isinstance(node.parent, (exp.In, *_COMPARISONS)) or len(node.expressions) < 2:
+        hint = "A list can only be compared, or counted by COUNT(DISTINCT (a, b)). Write conditions of its parts."
         raise _unsupported_error(node, "a list of values here", hint)
 
 
@@ -375,7 +383,8 @@ def _check_quantifier(node: exp.Expr) -> None:
 
 def _check_is(node: exp.Expr) -> None:
     if not isinstance(node.expression, exp.Null | exp.Boolean):
-        raise error("E010", "expected NULL, TRUE, FALSE or DISTINCT FROM after IS", span_of(node))
+        hint = "Write IS NULL." if node.expression.name.upper() == "UNKNOWN" else None
+        raise error("E010", "expected NULL, TRUE, FALSE or DISTINCT FROM after IS", span_of(node), hint)
 
 
 def _check_call(node: exp.Expr) -> None:

@@ -14,7 +14,7 @@ from smile.lang.allowlist import CUMULATE_HINT
 from smile.lang.expression_parser import ExpressionParser, UnexpectedTokenError
 from smile.lang.lexer import nesting_problem, span_of_token
 from smile.lang.nodes import BestClause, StreamFunction
-from smile.lang.normal_forms import move_distinct_on_to_best, with_explicit_null_order
+from smile.lang.normal_forms import inline_named_windows, move_distinct_on_to_best, with_explicit_null_order
 from smile.lang.spans import widen_span
 from smile.recursion import continue_in_threads
 from smile.source import Span
@@ -63,6 +63,7 @@ class SmileParser(ExpressionParser):
                 )
             widen_span(this, span_of_token(self._prev))
         if isinstance(this, exp.Select):
+            inline_named_windows(this)
             move_distinct_on_to_best(this)
         return this
 

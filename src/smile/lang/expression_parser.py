@@ -32,6 +32,7 @@ from smile.lang.normal_forms import (
     ordered_aggregate,
     string_aggregate,
     with_explicit_null_order,
+    with_listed_values,
 )
 from smile.lang.spans import span_of, widen_span
 from smile.source import Span
@@ -70,6 +71,16 @@ def _one_argument_builder(kind: type[exp.Func]) -> Callable[[list[exp.Expr]], ex
     return build
 
 
+def _extreme_builder(kind: type[exp.Func]) -> Callable[[list[exp.Expr]], exp.Func]:
+    """DISTINCT makes no difference to an extreme."""
+    build_plain = _one_argument_builder(kind)
+
+    def build(args: list[exp.Expr]) -> exp.Func:
+        return build_plain(args[0].expressions if len(args) == 1 and isinstance(args[0], exp.Distinct) else args)
+
+    return build
+
+
 def _two_arguments_builder(kind: type[exp.Func]) -> Callable[[list[exp.Expr]], exp.Func]:
     def build(args: list[exp.Expr]) -> exp.Func:
         if len(args) != 2:
@@ -83,6 +94,13 @@ def _build_now(args: list[exp.Expr]) -> exp.Expr:
     if args:
         raise _WrongArgumentCount("no arguments")
     return exp.CurrentTimestamp()
+
+
+def _build_date_part(args: list[exp.Expr]) -> exp.Expr:
+    """`DATE_PART('hour', t)` is `EXTRACT(HOUR FROM t)`."""
+    if len(args) != 2 or not (isinstance(args[0], exp.Literal) and args[0].is_string):
+        raise _WrongArgumentCount("two arguments, of which the first is a string such as 'hour'")
+    return exp.Extract(this=exp.Var(this=args[0].name.upper()), expression=args[1])
 
 
 def _build_conditional(args: list[exp.Expr]) -> exp.Expr:
@@ -137,6 +155,8 @@ def _build_median(args: list[exp.Expr]) -> exp.Expr:
 
 _AGGREGATE_BUILDERS: dict[str, Callable[..., exp.Expr]] = {
     **{name: _one_argument_builder(node) for name, node in (*AGGREGATES.items(), *DERIVED_AGGREGATES.items())},
+    **{name: _extreme_builder(AGGREGATES[name]) for name in ("MIN", "MAX")},
+    **{name: _extreme_builder(DERIVED_AGGREGATES[name]) for name in ("BOOL_AND", "BOOL_OR")},
     **{name: _two_arguments_builder(DERIVED_AGGREGATES[name]) for name in ("ARG_MAX", "ARG_MIN")},
 }
 
@@ -168,6 +188,7 @@ class ExpressionParser(PostgresParser):
         "GROUP": lambda args: NestedGroup(expressions=args),
         "IF": _build_conditional,
         "NOW": _build_now,
+        "DATE_PART": _build_date_part,
     }
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
         "CAST": lambda self: self._parse_cast(True),
@@ -176,6 +197,7 @@ class ExpressionParser(PostgresParser):
         "SILENCE": lambda self: self._parse_silence(),
         "SUBSTRING": lambda self: self._parse_substring_call(),
         "TRIM": lambda self: self._parse_trim_call(),
+        "SAFE_CAST": lambda self: self._parse_cast(True),
         "TRY_CAST": lambda self: self._parse_cast(True),
     }
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {"CASE": lambda self: self._parse_case()}
@@ -208,6 +230,7 @@ class ExpressionParser(PostgresParser):
         TokenType.ORDER_BY: lambda self: ("order", self._parse_order()),
         TokenType.LIMIT: lambda self: ("limit", self._parse_limit()),
         TokenType.FETCH: lambda self: ("limit", self._parse_fetch()),
+        TokenType.WINDOW: lambda self: ("windows", self._parse_window_clause()),
     }
     QUERY_MODIFIER_TOKENS: ClassVar[set[TokenType]] = set(QUERY_MODIFIER_PARSERS)
     RANGE_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
@@ -227,7 +250,9 @@ class ExpressionParser(PostgresParser):
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {}
     LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
     BITWISE: ClassVar[dict[TokenType, Any]] = {}
-    EXPONENT: ClassVar[dict[TokenType, Any]] = {}
+    EXPONENT: ClassVar[dict[TokenType, Any]] = {
+        TokenType.CARET: lambda this, expression: exp.Anonymous(this="POWER", expressions=[this, expression])
+    }
     AMBIGUOUS_ALIAS_TOKENS: ClassVar[Any] = ()
     ID_VAR_TOKENS: ClassVar[set[TokenType]] = set(NON_RESERVED_WORDS)
     ALIAS_TOKENS: ClassVar[set[TokenType]] = set(NON_RESERVED_WORDS)
@@ -314,7 +339,8 @@ class ExpressionParser(PostgresParser):
         self.expect(self._curr.token_type == TokenType.L_PAREN, "(")
         if self._next.token_type == TokenType.R_PAREN:
             raise UnexpectedTokenError("an expression", self._next)
-        return super()._parse_in(this)
+        node = super()._parse_in(this)
+        return with_listed_values(node)
 
     def _parse_regular_expression(self, this: exp.Expr | None) -> exp.Expr:
         """`a ~ p` is REGEXP_LIKE(a, p); `!` negates it, and `*` ignores case."""
@@ -408,7 +434,7 @@ class ExpressionParser(PostgresParser):
             if (start := this.meta.get("start")) is not None:
                 widen_span(this, Span(start, start))
             widen_span(this, span_of_token(self._prev))
-            if not isinstance(this, exp.Case):
+            if not isinstance(this, exp.Case) and not alias:
                 self.expect(self._prev.token_type == TokenType.R_PAREN, ")")
         if this is not None and self._match_text_seq("WITHIN", "GROUP"):
             order = self._parse_wrapped(self._parse_plain_order)

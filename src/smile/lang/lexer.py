@@ -88,6 +88,9 @@ _CHARACTER_HINTS = {
     "→": "Write ->.",
     "−": "Write -.",
     "==": "Write =.",
+    "<=>": "Write IS NOT DISTINCT FROM.",
+    "~~": "Write LIKE.",
+    "^@": "Write STARTS_WITH(a, b).",
 }
 
 # Python's \w does not include the combining marks that many scripts use for vowels.
@@ -102,7 +105,7 @@ _LEXEME = re.compile(
     | (?P<number>  (?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?P<junk>[\w$\#]*) )
     | (?P<remark>  --[^\n]* )
     | (?P<comment> /\* )
-    | (?P<wrong>   == )
+    | (?P<wrong>   == | <=> | ~~ | \^@ )
     | (?P<operator> {"|".join(re.escape(o) for o in _OPERATORS)} )
     | (?P<quoted>  "[^"]*(?:""[^"]*)*(?P<name_end>"?) )
     | (?P<end>     ; )

@@ -9,6 +9,9 @@ from smile.errors import error
 from smile.lang.nodes import BestClause, Earliest, Latest, NestedGroup, Percentile, StringAggregate
 from smile.lang.spans import span_of, widen_span
 
+FIRST_CLAUSE = "first_clause"
+"""Marks a BEST that was written before FROM, as DISTINCT ON."""
+
 
 def filtered_aggregate(node: exp.Filter) -> exp.Expr:
     """`SUM(x) FILTER (WHERE c)` is `SUM(CASE WHEN c THEN x END)`: aggregates ignore NULL."""
@@ -92,6 +95,31 @@ def with_explicit_null_order(order: Sequence[exp.Ordered]) -> list[exp.Ordered]:
     return items
 
 
+def with_listed_values(node: exp.In) -> exp.In:
+    """`x IN (VALUES (1), (2))` is `x IN (1, 2)`."""
+    values = node.expressions[0] if len(node.expressions) == 1 else None
+    if isinstance(values, exp.Values):
+        rows = [row.expressions for row in values.expressions]
+        node.set("expressions", [row[0] if len(row) == 1 else exp.Tuple(expressions=row) for row in rows])
+    return node
+
+
+def inline_named_windows(select: exp.Select) -> None:
+    """`SUM(x) OVER w … WINDOW w AS (…)` is `SUM(x) OVER (…)`."""
+    definitions = {w.this.name.casefold(): w for w in select.args.get("windows") or ()}
+    select.set("windows", None)
+    for window in list(select.find_all(exp.Window)):
+        name = window.args.get("alias")
+        definition = definitions.get(name.name.casefold()) if name is not None else None
+        if definition is None or any(window.args.get(part) for part in ("partition_by", "order", "spec")):
+            continue
+        for part in ("partition_by", "order", "spec"):
+            value = definition.args.get(part)
+            copy = [v.copy() for v in value] if isinstance(value, list) else value.copy() if value is not None else None
+            window.set(part, copy)
+        window.set("alias", None)
+
+
 def move_distinct_on_to_best(select: exp.Select) -> None:
     """`SELECT DISTINCT ON (a) … ORDER BY a, b` is `SELECT … BEST 1 BY b PER a`."""
     distinct = select.args.get("distinct")
@@ -106,6 +134,7 @@ def move_distinct_on_to_best(select: exp.Select) -> None:
     by = [o for o in (order.expressions if order is not None else ()) if o.this not in groups]
     by = by or [exp.Ordered(this=g.copy(), nulls_first=False) for g in groups]
     best = BestClause(this=exp.Literal.number(1), by=by, per=groups)
+    best.meta[FIRST_CLAUSE] = True
     select.set("distinct", None)
     select.set("order", None)
     select.set("best", best)

@@ -42,6 +42,32 @@ _NAMED_THINGS = frozenset(
     )
 )
 """What a statement expects where a name has to be."""
+_WORD_HINTS = {
+    "APPLY": "Write JOIN LATERAL (SELECT …) AS s ON TRUE.",
+    "ENFORCED": "Omit NOT ENFORCED: a table has one row for each key.",
+    "KEY": "A stream has one TIME KEY column, its tick. For rows with a key, write CREATE TABLE … PRIMARY KEY.",
+    "DIV": "Write a / b: of two ints it is a whole number.",
+    "GLOB": "Write LIKE, with % and _ for unknown characters.",
+    "ISNULL": "Write COALESCE(a, b), or a IS NULL.",
+    "MATCH_CONDITION": "Write the condition in ON: ASOF JOIN r ON l.k = r.k AND l.t >= r.t.",
+    "MINUS": "Write EXCEPT.",
+    "MOD": "Write a % b.",
+    "OVERLAPS": "Write a < d AND c < b for (a, b) OVERLAPS (c, d).",
+    "PLACING": "Use LEFT, SUBSTRING and ||.",
+    "REGEXP": "Write a ~ 'pattern'.",
+    "RLIKE": "Write a ~ 'pattern'.",
+    "ROLLUP": "Write GROUP BY ROLLUP (a, b).",
+    "SYMMETRIC": "Write BETWEEN LEAST(a, b) AND GREATEST(a, b).",
+    "TABLE": "Write SELECT * FROM.",
+    "TIES": "Write RANK() OVER (ORDER BY a) <= k in QUALIFY, which keeps the rows that are equal to the last one.",
+    "TOP": "Write ORDER BY … LIMIT k at the end of the query.",
+    "UNKNOWN": "Write IS NULL.",
+    "VALUES": "Write SELECT * FROM (VALUES (1, 'a'), (2, 'b')) AS v (x, y).",
+    "WITHIN": "Bound the time in ON: r.t BETWEEN l.t - INTERVAL '1' HOUR AND l.t + INTERVAL '1' HOUR.",
+}
+"""What to write instead of words of other dialects."""
+_WORDS_LIKE_NAMES = ("DIV", "ISNULL", "MINUS", "MOD", "SYMMETRIC", "TOP")
+_SECOND_WORDS = ("APPLY", "ENFORCED", "ROLLUP", "TIES")
 _CREATED = ("STREAM", "TABLE", "DOMAIN", "VIEW")
 _SUGGESTED_WORDS = _COMMON_WORDS.split()
 
@@ -155,7 +181,7 @@ def _syntax_error(unexpected: UnexpectedTokenError, statement: StatementTokens, 
         end = statement.tokens[-1].end + 1
         span, actual = Span(end, end), "the end"
     message = f"expected {unexpected.expected} but found {actual}" if unexpected.expected else f"unexpected {actual}"
-    return Diagnostic("E010", message, span, _keyword_hint(unexpected) or _spelling_hint(statement.tokens, token))
+    return Diagnostic("E010", message, span, _keyword_hint(unexpected) or _word_hint(statement.tokens, token))
 
 
 def _keyword_hint(unexpected: UnexpectedTokenError) -> str | None:
@@ -165,6 +191,16 @@ def _keyword_hint(unexpected: UnexpectedTokenError) -> str | None:
     if token is None or not is_name_expected or not re.fullmatch(r"[^\W\d]\w*", token.text):
         return None
     return f'{token.text.upper()} is a keyword. Write "{token.text}" in double quotes, or choose another name.'
+
+
+def _word_hint(tokens: list[Token], unexpected: Token | None) -> str | None:
+    """The word is the unexpected one, or beside it if it has been parsed as a name or follows a word that is one."""
+    index = next((i for i, token in enumerate(tokens) if token is unexpected), len(tokens))
+    places = ((index, _WORD_HINTS.keys()), (index - 1, _WORDS_LIKE_NAMES), (index + 1, _SECOND_WORDS))
+    near = [
+        unquoted_text(tokens[i]) for i, words in places if 0 <= i < len(tokens) and unquoted_text(tokens[i]) in words
+    ]
+    return _WORD_HINTS[near[0]] if near else _spelling_hint(tokens, unexpected)
 
 
 def _shorten(written: str) -> str:

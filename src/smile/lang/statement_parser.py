@@ -35,10 +35,14 @@ REFUSED_STATEMENTS: dict[str, str | None] = {
     "ALTER": "Change the definition in the program.",
     "SELECT": "Define a view: CREATE VIEW v AS SELECT ….",
     "WITH": "Define a view: CREATE VIEW v AS WITH ….",
-    **dict.fromkeys(
-        ("TRUNCATE", "GRANT", "REVOKE", "BEGIN", "COMMIT", "ROLLBACK", "SET", "EXPLAIN", "COPY", "CALL"), None
-    ),
-    **dict.fromkeys(("VALUES", "SHOW", "USE", "ANALYZE", "DECLARE", "EXECUTE", "PREPARE", "LOCK", "VACUUM"), None),
+    "VALUES": "Define a view: CREATE VIEW v AS SELECT * FROM (VALUES …) AS v.",
+    "COPY": "Publish the file: smile publish STREAM --file FILE. A table can have its first rows AS FILE 'rows.csv'.",
+    "EXPLAIN": "Run smile explain PROGRAM.",
+    "SHOW": "Run smile status.",
+    **dict.fromkeys(("GRANT", "REVOKE"), "Rights belong to the broker, not to a program: smile grant, smile revoke."),
+    **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK", "LOCK"), "A program has definitions only, and no transactions."),
+    **dict.fromkeys(("SET", "USE"), "Settings belong to the broker, not to a program: smile serve --help."),
+    **dict.fromkeys(("TRUNCATE", "CALL", "ANALYZE", "DECLARE", "EXECUTE", "PREPARE", "VACUUM"), None),
 }
 
 REFUSED_CREATIONS: dict[str, str | None] = {
@@ -49,7 +53,11 @@ REFUSED_CREATIONS: dict[str, str | None] = {
     "TEMP": "Omit TEMP.",
     "RECURSIVE": "Views cannot refer to each other in a circle.",
     "FUNCTION": "Write an expression, or a view. There are no functions of users: their bounds would be unknown.",
-    **dict.fromkeys(("TRIGGER", "SCHEMA", "TYPE", "SEQUENCE", "DATABASE", "ROLE", "USER", "RULE"), None),
+    "TYPE": "Declare a domain: CREATE DOMAIN d AS string CHECK (VALUE IN ('a', 'b')).",
+    "SEQUENCE": "The tick numbers the events of a stream.",
+    **dict.fromkeys(("SCHEMA", "DATABASE"), "Relations have no schema."),
+    **dict.fromkeys(("TRIGGER", "RULE"), "Subscribe to a view: a subscriber receives its changes."),
+    **dict.fromkeys(("ROLE", "USER"), "Rights belong to the broker, not to a program: smile token, smile grant."),
     "SOURCE": "Use CREATE STREAM, and publish to it: smile publish STREAM FILE.",
     "SINK": "Subscribe to the view: smile subscribe VIEW.",
     **dict.fromkeys(("PROCEDURE", "EXTENSION", "UNIQUE", "UNLOGGED"), None),

@@ -301,6 +301,7 @@ def _add_pair(
 
 def _add_unmatched(sides: ReferenceJoinSides, result: Relation, row: ReferenceRow) -> None:
     key = sides.output_key(row.cells)
-    if key in result:
-        raise NotImplementedError("an outer join with a NULL key, which a row without a match has too")
-    result[key] = row
+    if key not in result or result[key].mask.is_permanently_hidden:
+        result[key] = row
+    elif not row.mask.is_permanently_hidden:
+        raise NotImplementedError("an outer join with a NULL key, which a row without a match may have too")

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from smile import lang
 from smile.algebra import mmpl, trees
-from smile.algebra.types import FLOAT, NULL, STRING, DataType
+from smile.algebra.types import FLOAT, NULL, STRING, DataType, Value
 from smile.errors import error
 from smile.lang import span_of
 from smile.operators.aggregates import aggregate_type
@@ -21,6 +21,12 @@ from smile.translate.derived_aggregates import (
     add_variance,
     extreme_row,
     join_extreme_row,
+)
+from smile.translate.distinct_aggregates import (
+    DistinctAggregate,
+    distinct_aggregate,
+    is_distinct_aggregate,
+    join_distinct_aggregate,
 )
 from smile.translate.expressions import ExpressionTranslator, TypedExpr
 from smile.translate.pipeline import QueryPipeline
@@ -72,6 +78,9 @@ def translate_aggregate(
     if isinstance(arg, exp.Star):
         return mmpl.Aggregate("count", span=span)
     if isinstance(arg, exp.Distinct):
+        if is_distinct_aggregate(node):  # only in OVER
+            hint = "Use it in a query with GROUP BY, and join that query."
+            raise error("E013", f"{function.upper()}(DISTINCT) OVER a window is not supported", span, hint)
         return mmpl.Aggregate("count_distinct", translator.translate(arg.expressions[0]).expr, span=span)
     if isinstance(node, lang.StringAggregate):
         return _string_aggregate(node, translator, extend)
@@ -127,6 +136,9 @@ class GroupingBuilder:
     aggregate_columns: dict[int, str] = field(default_factory=dict)
     variances: dict[int, Variance] = field(default_factory=dict)
     extreme_rows: dict[int, ExtremeRow] = field(default_factory=dict)
+    distinct: dict[int, DistinctAggregate] = field(default_factory=dict)
+    empty_distinct_values: dict[str, Value] = field(default_factory=dict)
+    """The values of the columns of aggregates with DISTINCT for a group without members."""
 
     def add_group_column(self, name: str, typed: TypedExpr) -> None:
         """Groups by an expression over the rows. `name` is the preferred name of its column."""
@@ -137,13 +149,19 @@ class GroupingBuilder:
         """Adds the aggregates of one expression."""
         for node in find_aggregates(output):
             alias = output.alias if output.unalias() is node else ""
+            if is_distinct_aggregate(node):
+                _refuse_nested_aggregates(node.this.expressions, node.key.upper(), span_of(node))
+                self.distinct[id(node)] = distinct_aggregate(node, alias, self.row_translator)
+                continue
             if type(node) in AGGREGATE_FUNCTIONS:
                 aggregate = translate_aggregate(node, self.row_translator, self.pipeline.extend)
                 self.aggregate_columns[id(node)] = self._add_aggregate(aggregate, alias)
                 continue
             _refuse_nested_aggregates(node.iter_expressions(), node.key.upper(), span_of(node))
             if isinstance(node, VARIANCES):
-                self.variances[id(node)] = add_variance(node, self.row_translator, self._add_aggregate)
+                self.variances[id(node)] = add_variance(
+                    node, self.row_translator.translate(node.this), self.row_translator, self._add_aggregate
+                )
             else:
                 self.extreme_rows[id(node)] = extreme_row(node, alias, self.row_translator)
 
@@ -165,7 +183,8 @@ class GroupingBuilder:
         """Adds the SUMMARIZE to the pipeline. Returns the translator for expressions over groups."""
         pipeline, source, rows = self.pipeline, self.pipeline.heading, self.pipeline.rel
         per = tuple(dict.fromkeys(self.group_columns.values()))
-        if self.extreme_rows and not self.aggregates:
+        has_joins = bool(self.extreme_rows or self.distinct)
+        if has_joins and not self.aggregates:
             self._add_aggregate(mmpl.Aggregate("count"))
         if self.aggregates:
             pipeline.rel = mmpl.Summarize(pipeline.rel, per, tuple(self.aggregates.items()), span=pipeline.rel.span)
@@ -180,8 +199,14 @@ class GroupingBuilder:
         columns = pipeline.heading.columns
         derived = {p: TypedExpr(mmpl.ColumnRef(n), columns[n]) for p, n in self.aggregate_columns.items()}
         derived |= {p: v.value(columns, None) for p, v in self.variances.items()}
-        derived |= {p: join_extreme_row(pipeline, rows, per, e) for p, e in self.extreme_rows.items()}
-        if self.extreme_rows and per:
+        derived |= {
+            p: join_extreme_row(pipeline, rows, per, e, self.reserved_names) for p, e in self.extreme_rows.items()
+        }
+        for part, distinct in self.distinct.items():
+            derived[part] = typed = join_distinct_aggregate(pipeline, rows, per, distinct, self.reserved_names)
+            (column,) = trees.columns_in(typed.expr)
+            self.empty_distinct_values[column] = distinct.empty_value(typed.type)
+        if has_joins and per:
             # Whether groups without members have a default row does not depend on whether a column can be NULL.
             pipeline.rel = pipeline.without_default_rows(pipeline.rel.span)
         lifted_values = dict(self.row_translator.lifted_values)

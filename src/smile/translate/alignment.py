@@ -64,7 +64,7 @@ def union_with_branch(
     """All rows of the branches, with the hidden column `branch`. Clashing hidden columns are renamed."""
     hidden: dict[str, DataType] = {}
     renamed = []
-    for rel in branches:
+    for rel in _with_fixed_keys(branches, names_inside, catalog):
         heading, new_names = catalog.headings.heading_of(rel), {}
         for c in sorted(heading.hidden):
             type = heading.columns[c]
@@ -73,6 +73,24 @@ def union_with_branch(
             hidden[new_names.get(c, c)] = type
         renamed.append(mmpl.Rename(rel, tuple(new_names.items()), span=rel.span) if new_names else rel)
     return mmpl.Union(tuple(renamed), span=span)
+
+
+def _with_fixed_keys(branches: Sequence[mmpl.Rel], names: Sequence[str], catalog: Catalog) -> list[mmpl.Rel]:
+    """Where a column evolves in one branch and is part of the key of another, the key has a hidden copy of it."""
+    if catalog.types is None:
+        return list(branches)
+    types = [catalog.types().relation_type(rel) for rel in branches]
+    evolving = [n for n in names if any(t.columns[n].evolves for t in types)]
+    fixed: list[mmpl.Rel] = []
+    for rel, type in zip(branches, types, strict=True):
+        pipeline = QueryPipeline(rel, Scope(), catalog)
+        copies = {n: pipeline.add_copy(n, n, rel.span) for n in evolving if n in type.heading.key}
+        outputs = [
+            SelectOutput(n, TypedExpr(mmpl.ColumnRef(copies.get(n, n)), type.heading.columns[n]), rel.span)
+            for n in names
+        ]
+        fixed.append(project_outputs(pipeline, outputs, rel.span) if copies else rel)
+    return fixed
 
 
 def union_all(branches: Sequence[mmpl.Rel], names: Sequence[str], catalog: Catalog, span: Span | None) -> mmpl.Rel:

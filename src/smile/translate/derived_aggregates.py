@@ -1,6 +1,6 @@
 """Aggregates that are expressions over others: variances over exact sums, and ARG_MAX over the best row of a group."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -50,8 +50,8 @@ class Variance:
         return TypedExpr(mmpl.Call("sqrt", (variance,), span=span) if is_deviation else variance, FLOAT)
 
 
-def add_variance(node: exp.Expr, translator: ExpressionTranslator, add: AddAggregate) -> Variance:
-    typed, span = translator.translate(node.this), span_of(node)
+def add_variance(node: exp.Expr, typed: TypedExpr, translator: ExpressionTranslator, add: AddAggregate) -> Variance:
+    span = span_of(node)
     if not typed.type.is_number and typed.type != NULL:
         raise error("E031", f"a variance needs numbers, found {typed.type}", span)
     exact = FLOAT if typed.type == FLOAT else _WIDE if typed.type in (INT, NULL) else typed.type
@@ -101,8 +101,11 @@ def extreme_row(node: exp.Expr, wanted: str, translator: ExpressionTranslator) -
     return ExtremeRow(value.expr, by.expr, isinstance(node, exp.ArgMax), wanted or name.lower(), span_of(node))
 
 
-def join_extreme_row(groups: QueryPipeline, source: mmpl.Rel, per: Sequence[str], extreme: ExtremeRow) -> TypedExpr:
-    """Joins the groups of `source` with the one row of each group. Rows in which `by` is NULL do not count."""
+def join_extreme_row(
+    groups: QueryPipeline, source: mmpl.Rel, per: Sequence[str], extreme: ExtremeRow, reserved: Iterable[str] = ()
+) -> TypedExpr:
+    """Joins the groups of `source` with the one row of each group. Rows in which `by` is NULL do not count.
+    No column gets one of the `reserved` names."""
     span = extreme.span
     rows = QueryPipeline(source, Scope(), groups.catalog)
     nulls = nulls_among(rows, per)
@@ -114,7 +117,7 @@ def join_extreme_row(groups: QueryPipeline, source: mmpl.Rel, per: Sequence[str]
         best, tuple(group_columns), ((name, mmpl.Aggregate("min", extreme.value, span=span)),), span=span
     )
     keys = add_comparable_columns(groups, per, nulls)
-    taken = set(groups.heading.columns)
+    taken = {*groups.heading.columns, *reserved}
     new_names: dict[str, str] = {}
     for column in (*group_columns, name):
         new_names[column] = free_name(extreme.wanted if column == name else f"{column}_2", taken)

@@ -268,19 +268,36 @@ class ExpressionTranslator:
         return self._like(node.this, [node.expression])
 
     def _eq(self, node: exp.EQ) -> TypedExpr:
-        return self._comparison_of_lists(node.this, node.expression, span_of(node))
+        return self._comparison_of_lists(node)
 
-    def _neq(self, node: exp.NEQ) -> TypedExpr:
-        equal = self._comparison_of_lists(node.this, node.expression, span_of(node))
-        return self.apply_function("not", [equal], span_of(node))
+    _neq = _lt = _lte = _gt = _gte = _eq
 
-    def _comparison_of_lists(self, a: exp.Expr, b: exp.Expr, span: Span | None) -> TypedExpr:
-        """`(a, b) = (c, d)` is `a = c AND b = d`."""
+    def _comparison_of_lists(self, node: exp.Expr) -> TypedExpr:
+        return self._compare_lists(BINARY_OPERATORS[type(node)], node.this, node.expression, span_of(node))
+
+    def _compare_lists(self, name: str, a: exp.Expr, b: exp.Expr, span: Span | None) -> TypedExpr:
         if not (isinstance(a, exp.Tuple) and isinstance(b, exp.Tuple) and len(a.expressions) == len(b.expressions)):
             raise error("E044", "a list can only be compared with a list of as many values", span)
         pairs = zip(a.expressions, b.expressions, strict=True)
-        equalities = [self._call("=", [x, y], span).expr for x, y in pairs]
-        return TypedExpr(mmpl.Call("and", tuple(equalities), span=span), BOOL)
+        return self.compare_lists(name, [(self._translate_node(x), self._translate_node(y)) for x, y in pairs], span)
+
+    def compare_lists(self, name: str, pairs: Sequence[tuple[TypedExpr, TypedExpr]], span: Span | None) -> TypedExpr:
+        """`(a, b) = (c, d)` is `a = c AND b = d`, and `(a, b) < (c, d)` is `a < c OR a = c AND b < d`."""
+
+        def compare(operator: str, pair: tuple[TypedExpr, TypedExpr]) -> mmpl.Expr:
+            return self.apply_function(operator, list(pair), span).expr
+
+        if len(pairs) == 1:
+            return TypedExpr(compare(name, pairs[0]), BOOL)
+        if name in ("=", "<>"):
+            equal = mmpl.Call("and", tuple(compare("=", pair) for pair in pairs), span=span)
+            return TypedExpr(equal if name == "=" else mmpl.Call("not", (equal,), span=span), BOOL)
+        *before, last = pairs
+        result = compare(name, last)
+        for pair in reversed(before):
+            rest = mmpl.Call("and", (compare("=", pair), result), span=span)
+            result = mmpl.Call("or", (compare(name[0], pair), rest), span=span)
+        return TypedExpr(result, BOOL)
 
     def _between(self, node: exp.Between) -> TypedExpr:
         span = span_of(node)
@@ -293,7 +310,7 @@ class ExpressionTranslator:
             raise _misplaced_error(node)
         span = span_of(node)
         if isinstance(node.this, exp.Tuple):
-            lists = [self._comparison_of_lists(node.this, v, span_of(v) or span).expr for v in node.expressions]
+            lists = [self._compare_lists("=", node.this, v, span_of(v) or span).expr for v in node.expressions]
             return TypedExpr(mmpl.Call("or", tuple(lists), span=span) if len(lists) > 1 else lists[0], BOOL)
         subject = self._translate_node(node.this)
         comparisons = [

@@ -13,7 +13,9 @@ from smile.analysis.headings import Headings
 from smile.errors import error
 from smile.lang import span_of
 from smile.source import Span
+from smile.translate.alignment import BRANCH_COLUMN
 from smile.translate.expressions import ExpressionTranslator, TypedExpr
+from smile.translate.null_safe import nulls_among
 from smile.translate.pipeline import QueryPipeline, cast_to_common_type, split_conjunction, split_equalities
 from smile.translate.scope import MergedColumn, Scope, fold_case, free_name
 from smile.translate.tables import check_table_join, hide_deleted_rows
@@ -36,9 +38,11 @@ def add_join(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> None:
         hint = "Give one of them an alias."
         raise error("E020", f"there are two relations named {alias} in this FROM", span_of(node.this), hint)
     conditions = split_conjunction(node.args["on"]) if node.args.get("on") is not None else []
+    has_marked_side = node.side == "FULL" and _distinguish_null_keys(left, right, span_of(node))
     using = _using_columns(left, right, node)
     same_columns, conditions = _split_same_names(left, right, node, conditions)
-    pairs = _rename_right_side(left, right, using, same_columns, merge=_can_merge(node, using))
+    can_merge = not has_marked_side and _can_merge(left, right, node, using)
+    pairs = _rename_right_side(left, right, using, same_columns, merge=can_merge)
     scope = Scope(
         [*left.scope.from_items, *right.scope.from_items],
         list(left.scope.merged_columns),
@@ -59,6 +63,21 @@ def add_join(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> None:
     if right.table is not None:
         hide_deleted_rows(left, right.table, node.side == "LEFT", span_of(node))
     _add_merged_columns(left, alias, node, using, pairs)
+
+
+def _distinguish_null_keys(left: QueryPipeline, right: QueryPipeline, span: Span | None) -> bool:
+    """Gives one side a column of the key that is never NULL, if two rows could have the same key otherwise: a row
+    without a match has the key of its side and NULLs, and all columns of both keys can be NULL. Returns whether it did.
+    """
+    side = right if not right.heading.total else left
+    if side.heading.total or not all(all(nulls_among(p, p.heading.key)) for p in (left, right)):
+        return False
+    taken = {*left.heading.columns, *right.heading.columns, BRANCH_COLUMN}
+    if BRANCH_COLUMN in side.heading.columns:
+        side.rename({BRANCH_COLUMN: free_name(f"{BRANCH_COLUMN}_", taken)})
+    side.rel = mmpl.Union((side.rel,), span=span)
+    side.rename({BRANCH_COLUMN: free_name("present", taken)})
+    return True
 
 
 def _using_columns(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> list[_UsingColumn]:
@@ -108,7 +127,8 @@ def _same_named_column(left: QueryPipeline, right: QueryPipeline, condition: exp
         return None
     for first, second in ((a, b), (b, a)):
         on_left, on_right = left.scope.find(first, span_of(first)), right.scope.find(second, span_of(second))
-        if on_left is not None and on_left == on_right:
+        is_evolving = on_left is not None and on_right is not None and _any_evolves(left, on_left, right, on_right)
+        if on_left is not None and on_left == on_right and not is_evolving:
             has_same_type = left.heading.columns[on_left] == right.heading.columns[on_right]
             return on_left if has_same_type and left.heading.columns[on_left].is_ordered else None
     return None
@@ -146,10 +166,11 @@ def _add_merged_columns(
         scope.merged_columns.append(MergedColumn(shared.name, column, frozenset(parts)))
 
 
-def _can_merge(node: exp.Join, using: list[_UsingColumn]) -> bool:
-    """Whether the USING columns can be merged: in an inner join, or if the query never qualifies their names."""
+def _can_merge(left: QueryPipeline, right: QueryPipeline, node: exp.Join, using: list[_UsingColumn]) -> bool:
+    """Whether the USING columns can be merged: in an inner join, unless they evolve, or if the query never qualifies
+    their names."""
     if not node.side:
-        return True
+        return not any(_any_evolves(left, s.left, right, s.right) for s in using)
     select = node.find_ancestor(exp.Select)
     names = {fold_case(s.name) for s in using}
     columns = select.find_all(exp.Column) if select is not None else ()
@@ -177,6 +198,10 @@ def _add_plain_join(
     else:
         when = trees.conjunction(predicates) if predicates else None
         left.rel = mmpl.Join(kind, left.rel, right.rel, on, when, span=span_of(node))
+
+
+def _any_evolves(left: QueryPipeline, a: str, right: QueryPipeline, b: str) -> bool:
+    return _is_evolving(left.heading, a) or _is_evolving(right.heading, b)
 
 
 def _is_evolving(heading: Heading, column: str) -> bool:

@@ -10,6 +10,7 @@ from smile.analysis.check import check_operator_count
 from smile.errors import error
 from smile.lang import span_of
 from smile.recursion import continue_in_threads
+from smile.source import Span
 from smile.translate.alignment import (
     BRANCH_COLUMN,
     BranchColumns,
@@ -24,7 +25,7 @@ from smile.translate.expressions import TypedExpr
 from smile.translate.grouping_sets import expand_grouping_sets
 from smile.translate.outputs import SelectOutput, add_limit, column_count_error, project_outputs, unique_names
 from smile.translate.pipeline import Catalog, QueryPipeline
-from smile.translate.ranking import move_rank_conditions
+from smile.translate.ranking import move_rank_conditions, number_rows
 from smile.translate.scope import NameTable, Scope, free_name, is_quoted
 from smile.translate.select import SelectTranslator
 from smile.translate.session import replace_session_ends
@@ -90,7 +91,8 @@ def _translate_union(node: exp.Union, catalog: Catalog, names: Sequence[str]) ->
 
 def _translate_difference(node: exp.SetOperation, catalog: Catalog, names: Sequence[str]) -> mmpl.Rel:
     """EXCEPT and INTERSECT: the groups of equal rows of both queries, with members of the first query only, or of both.
-    The column `branch` of a UNION is 1 for rows of the first query, and 2 for those of the second."""
+    The column `branch` of a UNION is 1 for rows of the first query, and 2 for those of the second. With ALL, equal rows
+    of a query are numbered, and rows with the same number are compared."""
     span, operator = span_of(node), node.key.upper()
     branches = [_UnionBranch(node.this, catalog), _UnionBranch(node.expression, catalog)]
     types = common_types(operator, [b.columns for b in branches], [b.span for b in branches])
@@ -101,8 +103,13 @@ def _translate_difference(node: exp.SetOperation, catalog: Catalog, names: Seque
     if incomparable:
         raise error("E031", f"{operator} cannot compare a {incomparable[0].name}", span)
     inside = names_inside_union(own_names)
-    union = union_with_branch([b.finish(inside, types) for b in branches], inside, catalog, span)
-    first, last = free_name("first", inside), free_name("last", inside)
+    rels = [b.finish(inside, types) for b in branches]
+    compared = list(inside)
+    if not node.args.get("distinct"):
+        compared.append(free_name("number", (*inside, BRANCH_COLUMN)))
+        rels = [_number_equal_rows(rel, inside, compared[-1], catalog, span) for rel in rels]
+    union = union_with_branch(rels, compared, catalog, span)
+    first, last = free_name("first", compared), free_name("last", compared)
     branch = mmpl.ColumnRef(BRANCH_COLUMN)
     aggregates = ((first, mmpl.Aggregate("min", branch)), (last, mmpl.Aggregate("max", branch)))
     is_last = mmpl.Constant(1 if isinstance(node, exp.Except) else 2, INT)
@@ -110,13 +117,33 @@ def _translate_difference(node: exp.SetOperation, catalog: Catalog, names: Seque
         mmpl.Call("=", (mmpl.ColumnRef(first), mmpl.Constant(1, INT))),
         mmpl.Call("=", (mmpl.ColumnRef(last), is_last)),
     ]
-    pipeline = QueryPipeline(mmpl.Summarize(union, tuple(inside), aggregates, span=span), Scope(), catalog)
+    pipeline = QueryPipeline(mmpl.Summarize(union, tuple(compared), aggregates, span=span), Scope(), catalog)
     pipeline.restrict(conditions)
     outputs = [
         SelectOutput(name, TypedExpr(mmpl.ColumnRef(column), type))
         for name, column, type in zip(own_names, inside, types, strict=True)
     ]
     add_limit(node, pipeline, outputs, pipeline.translator())
+    return project_outputs(pipeline, outputs, span)
+
+
+def _number_equal_rows(
+    rel: mmpl.Rel, columns: Sequence[str], name: str, catalog: Catalog, span: Span | None
+) -> mmpl.Rel:
+    """The rows with a column `name`: the number of each among the rows that are equal in `columns`."""
+    pipeline = QueryPipeline(rel, Scope(), catalog)
+    heading = pipeline.heading
+    if heading.key == heading.tick and len(heading.key) == 1:  # rows of MERGE share ticks
+        number = free_name(name, heading.columns)
+        count = ((number, mmpl.Aggregate("count", span=span)),)
+        pipeline.rel = mmpl.Over(rel, tuple(columns), heading.key[0], None, count, span=span)
+    else:
+        typed = number_rows(pipeline, columns, (), "ROW_NUMBER", span)
+        number = pipeline.extend(name, typed)
+    outputs = [
+        SelectOutput(n, TypedExpr(mmpl.ColumnRef(c), pipeline.heading.columns[c]))
+        for n, c in zip((*columns, name), (*columns, number), strict=True)
+    ]
     return project_outputs(pipeline, outputs, span)
 
 

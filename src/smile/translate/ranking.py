@@ -16,6 +16,7 @@ from smile.algebra.functions.catalogue import type_of
 from smile.algebra.types import INT
 from smile.errors import SmileError, error
 from smile.lang import RANKING_FUNCTIONS, span_of
+from smile.source import Span
 from smile.translate.expressions import ExpressionTranslator, TypedExpr
 from smile.translate.null_safe import add_comparable_columns, nulls_among
 from smile.translate.pipeline import QueryPipeline, split_conjunction
@@ -109,7 +110,7 @@ def add_rank_condition(
         return None
     if condition.k == 1:
         return TypedExpr(mmpl.Constant(1, INT, span=span), INT)
-    return _add_number(pipeline, window, per, by)
+    return number_rows(pipeline, per, by, window.this.name.upper(), span)
 
 
 def _ordered_columns(pipeline: QueryPipeline, by: Sequence[tuple[mmpl.Expr, bool]]) -> list[str]:
@@ -169,12 +170,15 @@ def _restrict_to_last_value(pipeline: QueryPipeline, best: mmpl.Best, groups: Se
 # ── the number as a value ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _add_number(
-    pipeline: QueryPipeline, window: exp.Window, per: Sequence[str], by: Sequence[tuple[mmpl.Expr, bool]]
+def number_rows(
+    pipeline: QueryPipeline,
+    per: Sequence[str],
+    by: Sequence[tuple[mmpl.Expr, bool]],
+    function: str,
+    span: Span | None,
 ) -> TypedExpr:
     """One more than the number of the rows that come before in the partition, or of their different values. All of them
     are rows of the pipeline: it has the first ones."""
-    span, function = span_of(window), window.this.name.upper()
     key = pipeline.heading.key
     columns, directions = _ordered_columns(pipeline, by), [descending for _, descending in by]
     groups = add_comparable_columns(pipeline, per, nulls_among(pipeline, per))

@@ -125,11 +125,8 @@ class SubqueryTranslator:
         operands = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
         _check_column_count(node, len(operands), len(outputs))
         name = "=" if quantifier is None else BINARY_OPERATORS[type(node)]
-        comparisons = [
-            self.translator.apply_function(name, [self.translator.translate(operand), output], span_of(node)).expr
-            for operand, output in zip(operands, outputs, strict=True)
-        ]
-        condition = trees.conjunction(comparisons)
+        pairs = [(self.translator.translate(o), output) for o, output in zip(operands, outputs, strict=True)]
+        condition = self.translator.compare_lists(name, pairs, span_of(node)).expr
         is_all = isinstance(quantifier, exp.All)
         condition = mmpl.Call("not", (condition,), span=condition.span) if is_all else condition
         return inner, correlated, condition, is_all
@@ -300,17 +297,19 @@ class SubqueryTranslator:
         default: mmpl.Constant,
         nullable: list[str],
     ) -> TypedExpr:
-        """Joins the aggregate. It has a row for every key except NULL, for which the result is `default`. `nullable`
-        are the outer columns that may be NULL."""
+        """Joins the aggregate. If it is total, it has a row for every key except NULL, otherwise for the groups that
+        have members. The result is `default` where it has none. `nullable` are the outer columns that may be NULL.
+        """
         span = value.expr.span
-        kind: mmpl.JoinKind = "left" if nullable else "inner"
+        tested = nullable if inner.heading.total else [b for _, b in pairs]
+        kind: mmpl.JoinKind = "left" if tested else "inner"
         if pairs and is_key_equated(self.outer.heading, (a for a, _ in pairs)):
             # Groups that exist only in the subquery are no rows of the outer query.
             self.outer.rel = self.outer.without_default_rows(span)
         self.outer.rel = mmpl.Join(kind, self.outer.rel, inner.rel, tuple(pairs), span=span)
-        if default.value is None or not nullable:
+        if default.value is None or not tested:
             return value
-        tests = [mmpl.Call("is null", (mmpl.ColumnRef(a),)) for a in nullable]
+        tests = [mmpl.Call("is null", (mmpl.ColumnRef(c),)) for c in tested]
         missing = mmpl.Call("or", tuple(tests)) if len(tests) > 1 else tests[0]
         return TypedExpr(mmpl.Case(((missing, default),), value.expr, span=span), value.type)
 
@@ -400,4 +399,5 @@ def _empty_group_value(typed: TypedExpr, grouping: GroupingBuilder, inner: Query
     types = inner.heading.columns
     row: dict[str, Value] = dict.fromkeys(types)
     row |= {name: default_value(aggregate, types[name]) for name, aggregate in grouping.aggregates.items()}
+    row |= grouping.empty_distinct_values
     return mmpl.Constant(evaluate_expr(typed.expr, row, types), typed.type)

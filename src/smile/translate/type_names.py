@@ -12,8 +12,9 @@ from smile.source import Span
 
 TYPE_SPELLINGS: dict[str, DataType] = {
     "bool": BOOL, "boolean": BOOL,
-    "int": INT, "integer": INT, "bigint": INT, "smallint": INT, "int8": INT, "int4": INT, "long": INT,
-    "float": FLOAT, "double": FLOAT, "double precision": FLOAT, "real": FLOAT, "float8": FLOAT,
+    "int": INT, "integer": INT, "bigint": INT, "smallint": INT, "int8": INT, "int4": INT,
+    "int2": INT, "tinyint": INT, "long": INT,
+    "float": FLOAT, "double": FLOAT, "double precision": FLOAT, "real": FLOAT, "float8": FLOAT, "float4": FLOAT,
     "string": STRING, "text": STRING, "varchar": STRING, "char": STRING, "character varying": STRING,
     "time": TIME, "interval": INTERVAL, "timestamp": TIMESTAMP, "datetime": TIMESTAMP, "date": DATE,
     "bytes": BYTES, "bytea": BYTES, "blob": BYTES,

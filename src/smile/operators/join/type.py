@@ -306,8 +306,16 @@ def _key_with_default(column: ColumnType, probe_column: ColumnType | None) -> Co
 def _column_with_default(column: ColumnType, has_wider_key: bool) -> ColumnType:
     default_column = column if column.has_default else replace(column, nullable=True, null_evolves=True)
     if has_wider_key and column.follows_group_key:
-        # Its range holds only for keys of the range that the key had.
-        default_column = default_column.with_range(None if column.range is None else UNBOUNDED)
+        # Its range and its direction hold only for keys of the range that the key had, and so does that it cannot
+        # overflow.
+        direction = Direction.EITHER if column.evolves else column.direction
+        default_column = replace(
+            default_column.with_range(None if column.range is None else UNBOUNDED),
+            direction=Direction.FIXED if column.data == BOOL else direction,
+            mask=MaskType(MaskDirection.EITHER, column.steps) if column.data == BOOL else None,
+            null_evolves=column.evolves or column.null_evolves,
+            per_event=None,
+        )
     else:
         default_column = default_column.with_range(column.range)
     if column.follows_group_key:
