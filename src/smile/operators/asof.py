@@ -101,7 +101,7 @@ class AsofOperator(Operator[mmpl.Asof]):
         stream = " and ".join(left.seals)
         keys_evolve = has_evolving_keys((*rel.on, rel.ticks), left, right)
         left_can_be_late = any(
-            left.constraints.express_seal(seal, [rel.ticks[0]]).is_never for seal in left.seals.values()
+            left.constraints.express_seal_in_order(seal, rel.ticks[0]).is_never for seal in left.seals.values()
         )
         if keys_evolve or left_can_be_late or has_open_seal(right.seals) or lookup.is_transient(rel.right):
             # No right row is known to replace the earlier ones for all left rows to come.

@@ -6,8 +6,9 @@ from dataclasses import replace
 from smile.algebra import mmpl, trees
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading, check_unique
-from smile.algebra.time_forms import time_constraints, truncated_time
+from smile.algebra.time_forms import time_constraints
 from smile.knowledge.expression_types import expression_type
+from smile.knowledge.period_ends import named_time, period_constraints
 from smile.knowledge.types import RelationType
 from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, RowWiseOperator, TypeLookup
 
@@ -28,10 +29,13 @@ class ExtendOperator(RowWiseOperator[mmpl.Extend]):
         columns = {**source.columns, **{n: expression_type(e, source.columns) for n, e in rel.assignments}}
         types = {n: c.data for n, c in columns.items()}
         equations = [mmpl.Call("=", (mmpl.ColumnRef(n), e)) for n, e in rel.assignments if not columns[n].evolves]
-        nulls = {n: _null_group(truncated_time(e, types), source, n) for n, e in rel.assignments}
+        nulls = {n: _null_group(named_time(e, types), source, n) for n, e in rel.assignments}
         nulls = {n: group for n, group in nulls.items() if columns[n].nullable}
         new_constraints = (t for e in equations for t in time_constraints(e, types))
         constraints = source.constraints.with_constraints(new_constraints, nulls)
+        constraints = constraints.with_constraints(
+            period_constraints(((n, e) for n, e in _all_assignments(rel) if not columns[n].evolves), types)
+        )
         reach = constraints.extend_reach(source.reach, columns)
         dependencies = source.dependencies
         for name, expr in rel.assignments:
@@ -48,6 +52,12 @@ class ExtendOperator(RowWiseOperator[mmpl.Extend]):
 
     def map_expressions(self, rel: mmpl.Extend, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Extend:
         return replace(rel, assignments=tuple((n, change(e)) for n, e in rel.assignments))
+
+
+def _all_assignments(rel: mmpl.Extend) -> tuple[tuple[str, mmpl.Expr], ...]:
+    """Those of an EXTEND and of the ones directly below."""
+    below = _all_assignments(rel.input) if isinstance(rel.input, mmpl.Extend) else ()
+    return (*below, *rel.assignments)
 
 
 def _null_group(time: mmpl.Expr, source: RelationType, name: str) -> str:

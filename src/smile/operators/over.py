@@ -54,7 +54,9 @@ class OverOperator(GroupwiseOperator[mmpl.Over]):
         steps = tighter_bound(members * source.steps, source.events)
         group = replace(peers, members=members, steps=steps, is_single=False, displacement=None)
         columns = {**source.columns, **{n: aggregate_column_type(a, source, group) for n, a in rel.aggregates}}
-        seals = {s: seal.latest(source.constraints.express_seal(seal, [rel.by])) for s, seal in source.seals.items()}
+        seals = {
+            s: seal.latest(source.constraints.express_seal_in_order(seal, rel.by)) for s, seal in source.seals.items()
+        }
         # An event affects later rows up to the length of the window.
         reach = {
             s: {c: d + rel.range for c, d in distances.items()} if rel.range is not None else {}

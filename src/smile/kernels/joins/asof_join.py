@@ -100,7 +100,7 @@ class AsofJoin(Transform):
             return None
         lateness = {}
         for stream, seal in left.type.seals.items():
-            terms = dict(left.type.constraints.express_seal(seal, [name]).terms)
+            terms = dict(left.type.constraints.express_seal_in_order(seal, name).terms)
             if set(terms) != {name}:
                 return None
             lateness[stream] = terms[name]
