@@ -277,11 +277,22 @@ class Programs:
         return mmpl.Call(compare, (left, right))
 
     def _truncated(self, time: mmpl.Expr) -> mmpl.Expr:
-        """The day, the month or the microsecond of a time."""
-        unit = self.random.choice((None, "microsecond", "month"))
+        """The day, the month or the microsecond of a time, or a day in a time zone, or the end of one of these."""
+        unit = self.random.choice((None, "microsecond", "month", "day"))
         timestamp = mmpl.Cast(time, TIMESTAMP)
-        day = mmpl.Cast(mmpl.Cast(time, DATE), TIMESTAMP)
-        return day if unit is None else mmpl.Call("date_trunc", (mmpl.Constant(unit, STRING), timestamp))
+        if unit is None:
+            return mmpl.Cast(mmpl.Cast(time, DATE), TIMESTAMP)
+        zone = (mmpl.Constant("Europe/Berlin", STRING),) if unit == "day" else ()
+        function = "period_end" if self.random.random() < 0.2 else "date_trunc"
+        return mmpl.Call(function, (mmpl.Constant(unit, STRING), timestamp, *zone))
+
+    def _named_period(self, time: mmpl.Expr) -> mmpl.Expr:
+        """What names the period that a time is in, alone or with others: a text, or a part."""
+        timestamp = mmpl.Cast(time, TIMESTAMP)
+        if self.random.random() < 0.5:
+            return mmpl.Call(self.random.choice(("extract_year", "extract_month", "extract_hour")), (timestamp,))
+        text = self.random.choice(("YYYY-MM-DD", "YYYY-MM", "DD Mon YYYY HH24:MI", "HH24"))
+        return mmpl.Call("to_char", (timestamp, mmpl.Constant(text, STRING)))
 
     def _expression(self, heading: Heading, among: Sequence[str] = ()) -> mmpl.Expr:
         usable = [c for c in among or heading.columns if heading.columns[c].name in _CASTS]
@@ -290,7 +301,7 @@ class Programs:
         data = heading.columns[name]
         column: mmpl.Expr = mmpl.ColumnRef(name)
         if data == TIME and self.random.random() < 0.3:
-            return self.random.choice((self._truncated(column), mmpl.Cast(column, DATE)))
+            return self.random.choice((self._truncated(column), self._named_period(column), mmpl.Cast(column, DATE)))
         if self.random.random() < 0.15:
             return mmpl.Cast(column, self.random.choice([t for t in _CASTS[data.name] if t != data] or [STRING]))
         if data in (TIME, TIMESTAMP, INTERVAL) and self.random.random() < 0.8:

@@ -20,6 +20,9 @@ _DAYS_MAX: Final = {1: 31, 2: 62, 3: 92, 12: 366, 120: 3_653, 1_200: 36_525, 12_
 
 _MONTHS_MAX: Final = 120_000
 
+_MICROSECONDS_PER_YEAR: Final = 146_097 * MICROSECONDS_PER_DAY // 400
+"""On average. Every 400 years the calendar is the same, also before and after the years that timestamps have."""
+
 
 @dataclass(frozen=True)
 class Period:
@@ -45,9 +48,9 @@ class Period:
             boundary = _beginning_of_month(number * self.length + self.origin)
         else:
             boundary = ((reading - self.origin) // self.length + following) * self.length + self.origin
-        if boundary is not None and self.zone is not None:
+        if self.zone is not None:
             boundary = self.zone.moment(boundary)
-        return boundary if boundary is not None and TIMESTAMP_MIN <= boundary <= TIMESTAMP_MAX else None
+        return boundary if TIMESTAMP_MIN <= boundary <= TIMESTAMP_MAX else None
 
     @property
     def microseconds_max(self) -> int:
@@ -108,15 +111,13 @@ def read_period(text: str, zone: str | None = None) -> Period | None:
 
 def _month_of(reading: int) -> int:
     """The number of months between 1970 and the month of a reading."""
-    try:
-        time = EPOCH + timedelta(microseconds=reading)
-    except OverflowError:  # a clock is beyond the years that timestamps have
-        return -1970 * 12 if reading < 0 else 8030 * 12
-    return (time.year - 1970) * 12 + time.month - 1
+    years = 0 if TIMESTAMP_MIN <= reading <= TIMESTAMP_MAX else 400 if reading < 0 else -400
+    time = EPOCH + timedelta(microseconds=reading + years * _MICROSECONDS_PER_YEAR)
+    return (time.year - years - 1970) * 12 + time.month - 1
 
 
-def _beginning_of_month(number: int) -> int | None:
+def _beginning_of_month(number: int) -> int:
     year = 1970 + number // 12
-    if not 1 <= year <= 9999:
-        return None
-    return (datetime(year, number % 12 + 1, 1) - EPOCH) // timedelta(microseconds=1)
+    shift = 0 if 1 <= year <= 9999 else (1 - year + 399) // 400 * 400 if year < 1 else -((year - 9600) // 400 * 400)
+    beginning = datetime(year + shift, number % 12 + 1, 1)
+    return (beginning - EPOCH) // timedelta(microseconds=1) - shift * _MICROSECONDS_PER_YEAR

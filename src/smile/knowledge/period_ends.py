@@ -1,24 +1,24 @@
-"""Ends of periods that columns name: by the beginning of the period, by a text such as `2026-11`, or by numbers such as a
-year and a month. No time is later than its period. Where periods have one length, `time_forms` says the same.
+"""Ends of periods that columns name: by the beginning of the period, by a text such as `2026-11`, or by numbers such as
+a year and a month. No time is later than its period. Where periods have one length, `time_forms` says the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
+from functools import reduce
 from typing import Final
 
 from smile.algebra import mmpl
 from smile.algebra.functions.catalogue import type_of
-from smile.algebra.functions.time import SECONDS_TYPE, constant_period
+from smile.algebra.functions.time import constant_period
 from smile.algebra.functions.time_parsing import finest_unit, unit_of_format
 from smile.algebra.time_forms import TICKS_PER_UNIT, time_form, truncated_time
 from smile.algebra.types import DATE, INT, STRING, TICKS_PER_MICROSECOND, TIMESTAMP, DataType
 from smile.knowledge.seals import PeriodEnd
 
-_FORMAT_FIELDS: Final = {
+_NUMBERS: Final = {
     "extract_year": "YYYY", "extract_quarter": "Q", "extract_month": "MM", "extract_day": "DD", "extract_hour": "HH24",
     "extract_minute": "MI",
 }  # fmt: skip
-"""The numbers of a time that MAKE_TIMESTAMP takes, as fields of a format."""
+"""The numbers that EXTRACT gives, as fields of a format."""
 
 Assignments = Iterable[tuple[str, mmpl.Expr]]
 
@@ -31,8 +31,8 @@ def period_constraints(assignments: Assignments, types: Mapping[str, DataType]) 
         if time is not None and end is not None:
             yield from _times_before(time, end, types)
         match expr:
-            case mmpl.Call(function, (arg,)) if function in _FORMAT_FIELDS:
-                numbers.setdefault(arg, {}).setdefault(_FORMAT_FIELDS[function], name)
+            case mmpl.Call(function, (arg,)) if function in _NUMBERS:
+                numbers.setdefault(arg, {}).setdefault(_NUMBERS[function], name)
     for time, columns in numbers.items():
         end = _end_of_numbers(columns)
         if end is not None:
@@ -45,7 +45,7 @@ def named_time(expr: mmpl.Expr, types: Mapping[str, DataType]) -> mmpl.Expr:
     match expr:
         case mmpl.Call("to_char", (time, mmpl.Constant(str() as format))) if unit_of_format(format):
             return truncated_time(time, types)
-        case mmpl.Call(function, (time,)) if function in _FORMAT_FIELDS:
+        case mmpl.Call(function, (time,)) if function in _NUMBERS:
             return truncated_time(time, types)
     return truncated_time(expr, types)
 
@@ -58,7 +58,7 @@ def _named_period(
     match expr:
         case mmpl.Call("to_char", (time, mmpl.Constant(str() as format))):
             unit = unit_of_format(format)
-            start = mmpl.Call("to_timestamp", (column, mmpl.Constant(format, STRING)))
+            start = mmpl.Call("to_timestamp", (column, _text(format)))
             return (None, None) if unit is None else (time, _period_end(unit, start))
         case mmpl.Cast(mmpl.Call("date_trunc") as arg, type) if type in TICKS_PER_UNIT:
             period = constant_period(arg)
@@ -73,30 +73,28 @@ def _named_period(
 
 
 def _end_of_numbers(columns: Mapping[str, str]) -> mmpl.Expr | None:
-    """The end of the period that a year, a month and so on name."""
+    """The end of the period that a year, a month and so on name. `columns` are by the field of a format."""
     unit = finest_unit(list(columns))
     if unit is None:
         return None
-    month = mmpl.ColumnRef(columns["MM"]) if "MM" in columns else _first_month(columns)
-    fields = [mmpl.ColumnRef(columns[f]) if f in columns else _number(int(f == "DD")) for f in ("DD", "HH24", "MI")]
-    year = mmpl.ColumnRef(columns["YYYY"])
-    second = mmpl.Constant(Decimal(0), SECONDS_TYPE)
-    return _period_end(unit, mmpl.Call("make_timestamp", (year, month, *fields, second)))
+    fields = sorted(columns, key=list(_NUMBERS.values()).index)
+    texts = [_digits(columns[field], 4 if field == "YYYY" else 1 if field == "Q" else 2) for field in fields]
+    text = reduce(lambda a, b: mmpl.Call("||", (mmpl.Call("||", (a, _text(" "))), b)), texts)
+    return _period_end(unit, mmpl.Call("to_timestamp", (text, _text(" ".join(fields)))))
 
 
-def _first_month(columns: Mapping[str, str]) -> mmpl.Expr:
-    """That of the quarter, or of the year."""
-    if "Q" not in columns:
-        return _number(1)
-    return mmpl.Call("-", (mmpl.Call("*", (mmpl.ColumnRef(columns["Q"]), _number(3))), _number(2)))
+def _digits(column: str, count: int) -> mmpl.Expr:
+    """A number with leading zeros."""
+    digits = mmpl.Cast(mmpl.ColumnRef(column), STRING)
+    return digits if count == 1 else mmpl.Call("lpad", (digits, mmpl.Constant(count, INT), _text("0")))
 
 
-def _number(value: int) -> mmpl.Expr:
-    return mmpl.Constant(value, INT)
+def _text(value: str) -> mmpl.Expr:
+    return mmpl.Constant(value, STRING)
 
 
 def _period_end(unit: str, start: mmpl.Expr) -> mmpl.Expr:
-    return mmpl.Call("period_end", (mmpl.Constant(unit, STRING), start))
+    return mmpl.Call("period_end", (_text(unit), start))
 
 
 def _times_before(

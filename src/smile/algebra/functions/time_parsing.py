@@ -1,18 +1,16 @@
-"""TO_TIMESTAMP: the time that a text names in a format of PostgreSQL, as TO_CHAR writes it; and MAKE_TIMESTAMP, of which
-the year, the month and so on are numbers. What is not written is that of the beginning of the year."""
+"""TO_TIMESTAMP: the time that a text names in a format of PostgreSQL, as TO_CHAR writes it. What the text does not name is
+that of the beginning of the year."""
 
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
 from smile.algebra.coercions import EPOCH
 from smile.algebra.functions.base import NOT_MONOTONE, ScalarFunction, Signature
-from smile.algebra.functions.time import SECONDS_TYPE
 from smile.algebra.functions.time_formats import MONTHS, format_items
-from smile.algebra.types import INT, NULL, STRING, TIMESTAMP, DataType, Value
+from smile.algebra.types import NULL, STRING, TIMESTAMP, DataType, Value
 
 _DIGITS: Final = {
     "YYYY": 4, "MM": 2, "DDD": 3, "DD": 2, "HH24": 2, "HH12": 2, "HH": 2, "MI": 2, "SS": 2, "MS": 3, "US": 6, "IYYY": 4,
@@ -119,33 +117,6 @@ def _to_timestamp_signature(types: tuple[DataType, ...]) -> Signature | None:
     return Signature((STRING, STRING), TIMESTAMP) if all(t in (STRING, NULL) for t in types) else None
 
 
-def _make_timestamp_signature(types: tuple[DataType, ...]) -> Signature | None:
-    *numbers, seconds = types
-    fits = all(t in (INT, NULL) for t in numbers) and (seconds == NULL or seconds.is_number)
-    return Signature((INT,) * 5 + (SECONDS_TYPE,), TIMESTAMP) if fits else None
-
-
-def _make_timestamp(values: tuple[Value, ...], signature: Signature) -> Value:
-    *numbers, seconds = values
-    assert isinstance(seconds, Decimal)
-    second, microsecond = divmod(int(seconds.scaleb(6)), 1_000_000)
-    try:
-        year, month, day, hour, minute = (int(str(n)) for n in numbers)
-        time = datetime(year, month, day, hour, minute, second, microsecond)
-    except (ValueError, OverflowError):
-        return None
-    return (time - EPOCH) // timedelta(microseconds=1)
-
-
 FUNCTIONS: Final = (
     ScalarFunction("to_timestamp", (2, 2), _to_timestamp_signature, _to_timestamp, (NOT_MONOTONE,), partial=True),
-    ScalarFunction(
-        "make_timestamp",
-        (6, 6),
-        _make_timestamp_signature,
-        _make_timestamp,
-        (NOT_MONOTONE,),
-        partial=True,
-        casts_arguments=True,
-    ),
 )
