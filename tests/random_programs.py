@@ -384,8 +384,11 @@ class Programs:
         left = self._heading(rel)
         other = self._other(left)
         right = self._heading(other)
-        at = (self._column(left, TIME), right.tick[0])
+        at = (self._column(left, TIME), self._order(right))
         on = tuple(p for p in self._pairs(left, right, 1) if p[1] != at[1] and p[0] != at[0])
+        if at[1] not in right.tick:
+            others = [c for c in right.key if c != at[1]]
+            on = tuple((self._column(left, right.columns[c]), c) for c in others)
         return mmpl.Asof(self.random.choice(("inner", "left")), rel, other, on, at)
 
     def _aggregate(self, heading: Heading) -> mmpl.Aggregate:
@@ -647,7 +650,12 @@ class Programs:
     def over(self, rel: mmpl.Rel) -> mmpl.Rel:
         heading = self._heading(rel)
         span = self.random.choice((None, *SPANS))
-        return mmpl.Over(rel, self._per(heading, 1), heading.tick[0], span, self._aggregates(heading))
+        return mmpl.Over(rel, self._per(heading, 1), self._order(heading), span, self._aggregates(heading))
+
+    def _order(self, heading: Heading) -> str:
+        """The tick, or another time in the key, as the end of a window is."""
+        times = [c for c in heading.key if heading.columns[c] == TIME]
+        return heading.tick[0] if heading.tick and self.random.random() < 0.7 else self.random.choice(times)
 
     def _sessions(self) -> mmpl.Rel:
         """Sessions of the events of a stream, most often grouped by session, and sometimes by a part of it."""

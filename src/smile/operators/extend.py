@@ -1,6 +1,6 @@
 """EXTEND: adds columns that are computed from the other columns of the row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from smile.algebra import mmpl, trees
@@ -41,6 +41,8 @@ class ExtendOperator(RowWiseOperator[mmpl.Extend]):
         for name, expr in rel.assignments:
             if not columns[name].evolves:
                 dependencies = dependencies.add(trees.columns_in(expr), [name])
+        for value, determinant in _comparable_pairs(rel.assignments):
+            dependencies = dependencies.add(determinant, [value])
         return replace(
             source, heading=lookup.heading_of(rel), columns=columns, constraints=constraints, reach=reach,
             dependencies=dependencies,
@@ -52,6 +54,15 @@ class ExtendOperator(RowWiseOperator[mmpl.Extend]):
 
     def map_expressions(self, rel: mmpl.Extend, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Extend:
         return replace(rel, assignments=tuple((n, change(e)) for n, e in rel.assignments))
+
+
+def _comparable_pairs(assignments: Sequence[tuple[str, mmpl.Expr]]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The columns x that pairs of columns `x IS NULL` and `COALESCE(x, …)` determine, with these pairs."""
+    flags = {e.args[0]: n for n, e in assignments if isinstance(e, mmpl.Call) and e.function == "is null"}
+    for name, expr in assignments:
+        match expr:
+            case mmpl.Call("coalesce", (mmpl.ColumnRef(column) as arg, mmpl.Constant())) if arg in flags:
+                yield column, (flags[arg], name)
 
 
 def _all_assignments(rel: mmpl.Extend) -> tuple[tuple[str, mmpl.Expr], ...]:

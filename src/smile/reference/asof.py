@@ -20,7 +20,7 @@ def asof(ev: Evaluation, rel: mmpl.Asof) -> Relation:
     not_later = mmpl.Call("<=", (mmpl.ColumnRef(rel.ticks[1]), mmpl.ColumnRef(rel.ticks[0])))
     sides = ReferenceJoinSides(ev, mmpl.Join("left", rel.left, rel.right, rel.on, not_later))
     source, result_type = ev.relation_type(rel.right), ev.relation_type(rel)
-    result = {}
+    order, result = source.heading.order_by(rel.ticks[1]), {}
     for key, row in sides.left.rows.items():
         matches = []
         for other in sides.right.rows.values():
@@ -41,7 +41,7 @@ def asof(ev: Evaluation, rel: mmpl.Asof) -> Relation:
         for name in result_type.heading.columns:
             if name not in cells:
                 members = [
-                    Member(mask, other.cells[name], tick_and_source(other, source.heading.tick))
+                    Member(mask, other.cells[name], tick_and_source(other, order))
                     for mask, other in matches
                 ]
                 cells[name] = _latest_match(ev, rel, name, members, not can_gain_match)

@@ -73,7 +73,7 @@ def _add_row_before(
     """Adds the columns of the row before each row, in its partition. The row before has the greatest tick that is at
     most one less."""
     span, (argument, *rest) = span_of(node), node.this.expressions
-    tick = _ordering_tick(pipeline, node, translator)
+    tick = _ordering_time(pipeline, node, translator)
     default = rest[1] if len(rest) > 1 else None
     value = translator.translate(argument)
     partition = [("partition", translator.translate(p)) for p in node.args.get("partition_by") or []]
@@ -103,6 +103,19 @@ def _add_row_before(
     is_first = mmpl.Call("is null", (mmpl.ColumnRef(new_names[tick]),), span=span)
     otherwise = translator.coerce(translator.translate(default), value.type, span_of(default))
     return TypedExpr(mmpl.Case(((is_first, otherwise),), previous.expr, span=span), value.type)
+
+
+def _ordering_time(pipeline: QueryPipeline, node: exp.Window, translator: ExpressionTranslator) -> str:
+    """The tick, or a time that with the columns of PARTITION BY identifies a row."""
+    order, partition = node.args.get("order"), [translator.translate(p).expr for p in node.args.get("partition_by") or []]
+    items = order.expressions if order is not None else []
+    column = translator.translate(items[0].this).expr if len(items) == 1 else None
+    if isinstance(column, mmpl.ColumnRef) and not items[0].args.get("desc"):
+        named = {column.name, *(p.name for p in partition if isinstance(p, mmpl.ColumnRef))}
+        if pipeline.heading.columns[column.name] == TIME and column.name in pipeline.heading.key:
+            if set(pipeline.heading.key) <= named:
+                return column.name
+    return _ordering_tick(pipeline, node, translator)
 
 
 def _ordering_tick(pipeline: QueryPipeline, node: exp.Window, translator: ExpressionTranslator) -> str:

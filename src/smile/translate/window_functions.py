@@ -71,7 +71,7 @@ def _add_window_function(
         first, last = lang.frame_positions(spec)
         if first is not None:
             frame = OverFrame(partition, by.name, positions=(first, last), span=span)
-        elif pipeline.heading.key != (by.name,):
+        elif not set(pipeline.heading.key) <= {by.name, *(p.expr.name for p in partition if isinstance(p.expr, mmpl.ColumnRef))}:
             hint = "Use RANGE UNBOUNDED PRECEDING, which includes all rows of one tick."
             raise error("E043", f"ROWS needs rows whose key is one tick, but {by.name} is not their key", span, hint)
     (name,) = add_over(pipeline, frame, [(wanted, aggregate)])
