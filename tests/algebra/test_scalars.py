@@ -245,7 +245,9 @@ def test_extract(name: str) -> None:
 
 
 def test_every_entry_has_an_example() -> None:
-    with_example = EXAMPLES.keys() | EXTRACTED_FROM_NOON.keys() | {"date_trunc", "period_end", "to_char", "to_timestamp"}
+    with_example = (
+        EXAMPLES.keys() | EXTRACTED_FROM_NOON.keys() | {"date_trunc", "period_end", "to_char", "to_timestamp"}
+    )
     assert SCALAR_FUNCTIONS.keys() == with_example, "add what is missing to EXAMPLES above"
 
 
@@ -371,6 +373,7 @@ def test_to_timestamp_of_what_to_char_writes(format: str) -> None:
         else:
             starts = [run("date_trunc", (FORMATS[format], t), (STRING, TIMESTAMP)) for t in (moment, read)]
             assert starts[0] == starts[1], text
+            assert isinstance(read, int)
             assert read <= moment, text
 
 

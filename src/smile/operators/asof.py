@@ -135,5 +135,5 @@ def _check_order(rel: mmpl.Asof, right: RelationType, equated: ColumnNames) -> N
     time = right.columns[rel.ticks[1]]
     if time.evolves or time.nullable or not membership(right, (*equated, rel.ticks[1])).is_single:
         message = f"{rel.ticks[1]} does not order the rows of the joined relation"
-        hint = f"Equate its other key columns, which with {rel.ticks[1]} identify a row: {', '.join(right.heading.key)}."
+        hint = f"Equate the other columns of its key, which is {', '.join(right.heading.key)}."
         raise error("E043", message, rel.span, hint)

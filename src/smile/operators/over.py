@@ -38,7 +38,7 @@ class OverOperator(GroupwiseOperator[mmpl.Over]):
         check_columns_exist((*rel.per, rel.by), heading, rel.span)
         check_comparable(rel.per, heading, rel.span)
         if heading.tick[:1] != (rel.by,) and (rel.by not in heading.key or heading.columns[rel.by] != TIME):
-            message = f"OVER must be ordered by the tick of the relation, or by a time in its key, and {rel.by} is neither"
+            message = f"OVER must be ordered by the tick of the relation or a time in its key, and {rel.by} is neither"
             hint = "Order by the tick, or by the window_end of windows. For the first rows in another order, use BEST."
             raise error("E043", message, rel.span, hint)
         new_columns = {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}

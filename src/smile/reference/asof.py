@@ -40,10 +40,7 @@ def asof(ev: Evaluation, rel: mmpl.Asof) -> Relation:
         cells = dict(row.cells)
         for name in result_type.heading.columns:
             if name not in cells:
-                members = [
-                    Member(mask, other.cells[name], tick_and_source(other, order))
-                    for mask, other in matches
-                ]
+                members = [Member(mask, other.cells[name], tick_and_source(other, order)) for mask, other in matches]
                 cells[name] = _latest_match(ev, rel, name, members, not can_gain_match)
         exists = any_of([*(mask for mask, _ in matches), *([MAY_APPEAR] if can_gain_match else [])])
         mask = row.mask if rel.kind == "left" else all_of(row.mask, exists)

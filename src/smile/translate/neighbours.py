@@ -107,14 +107,14 @@ def _add_row_before(
 
 def _ordering_time(pipeline: QueryPipeline, node: exp.Window, translator: ExpressionTranslator) -> str:
     """The tick, or a time that with the columns of PARTITION BY identifies a row."""
-    order, partition = node.args.get("order"), [translator.translate(p).expr for p in node.args.get("partition_by") or []]
+    order, key = node.args.get("order"), pipeline.heading.key
     items = order.expressions if order is not None else []
     column = translator.translate(items[0].this).expr if len(items) == 1 else None
-    if isinstance(column, mmpl.ColumnRef) and not items[0].args.get("desc"):
-        named = {column.name, *(p.name for p in partition if isinstance(p, mmpl.ColumnRef))}
-        if pipeline.heading.columns[column.name] == TIME and column.name in pipeline.heading.key:
-            if set(pipeline.heading.key) <= named:
-                return column.name
+    if isinstance(column, mmpl.ColumnRef) and not items[0].args.get("desc") and column.name in key:
+        partition = [translator.translate(p).expr for p in node.args.get("partition_by") or []]
+        identifying = {column.name, *(p.name for p in partition if isinstance(p, mmpl.ColumnRef))}
+        if pipeline.heading.columns[column.name] == TIME and identifying.issuperset(key):
+            return column.name
     return _ordering_tick(pipeline, node, translator)
 
 
@@ -126,7 +126,10 @@ def _ordering_tick(pipeline: QueryPipeline, node: exp.Window, translator: Expres
         name = node.this.name.upper()
         hint = f"Write {name}(x) OVER (PARTITION BY a ORDER BY t), where t is the tick of the stream."
         if isinstance(column, mmpl.ColumnRef) and column.name in WINDOW_COLUMNS:
-            hint = "For the window before, join the query with itself: ON a.window_start = b.window_end."
+            hint = (
+                "LAG(x) over windows needs in PARTITION BY what else they are grouped by. For other windows, join the "
+                "query with itself: ON a.window_start = b.window_end."
+            )
         raise error("E046", f"{name} needs ORDER BY the tick of the relation, ascending", span_of(node), hint)
     return column.name
 

@@ -1,5 +1,5 @@
-"""TO_TIMESTAMP: the time that a text names in a format of PostgreSQL, as TO_CHAR writes it. What the text does not name is
-that of the beginning of the year."""
+"""TO_TIMESTAMP: the time that a text names in a format of PostgreSQL, as TO_CHAR writes it. What the text does not name
+is that of the beginning of the year."""
 
 import re
 from collections.abc import Mapping
