@@ -44,11 +44,12 @@ def calendar_windows(source: QueryPipeline, node: lang.StreamFunction) -> mmpl.R
         hint = "Leave the offset out: months begin on the first, weeks on Monday, days at midnight in the time zone."
         raise error("E046", message, span_of(node.intervals[1]), hint)
     text = _period_text(node.intervals[0])
+    if read_period(text) is None:
+        message = "a window of the calendar needs a whole number of days, weeks, months or years"
+        hint = "Write one unit, as in INTERVAL '1' DAY or INTERVAL '3' MONTH."
+        raise error("E046", message, span_of(node.intervals[0]), hint)
     if node.zone is not None:
         check_zone(text, node.zone.name, span_of(node.zone))
-    if read_period(text) is None:
-        hint = "Write one unit, as in INTERVAL '1' DAY or INTERVAL '3' MONTH."
-        raise error("E046", "a window of the calendar needs a whole number of days, weeks, months or years", span, hint)
     time = mmpl.ColumnRef(on, span=span)
     moment = time if type_ == TIMESTAMP else mmpl.Cast(time, TIMESTAMP, span=span)
     zone = () if node.zone is None else (mmpl.Constant(node.zone.name, STRING, span=span_of(node.zone)),)
