@@ -277,11 +277,22 @@ class Programs:
         return mmpl.Call(compare, (left, right))
 
     def _truncated(self, time: mmpl.Expr) -> mmpl.Expr:
-        """The day, the month or the microsecond of a time."""
-        unit = self.random.choice((None, "microsecond", "month"))
+        """The day, the month or the microsecond of a time, or a day in a time zone, or the end of one of these."""
+        unit = self.random.choice((None, "microsecond", "month", "day"))
         timestamp = mmpl.Cast(time, TIMESTAMP)
-        day = mmpl.Cast(mmpl.Cast(time, DATE), TIMESTAMP)
-        return day if unit is None else mmpl.Call("date_trunc", (mmpl.Constant(unit, STRING), timestamp))
+        if unit is None:
+            return mmpl.Cast(mmpl.Cast(time, DATE), TIMESTAMP)
+        zone = (mmpl.Constant("Europe/Berlin", STRING),) if unit == "day" else ()
+        function = "period_end" if self.random.random() < 0.2 else "date_trunc"
+        return mmpl.Call(function, (mmpl.Constant(unit, STRING), timestamp, *zone))
+
+    def _named_period(self, time: mmpl.Expr) -> mmpl.Expr:
+        """What names the period that a time is in, alone or with others: a text, or a part."""
+        timestamp = mmpl.Cast(time, TIMESTAMP)
+        if self.random.random() < 0.5:
+            return mmpl.Call(self.random.choice(("extract_year", "extract_month", "extract_hour")), (timestamp,))
+        text = self.random.choice(("YYYY-MM-DD", "YYYY-MM", "DD Mon YYYY HH24:MI", "HH24"))
+        return mmpl.Call("to_char", (timestamp, mmpl.Constant(text, STRING)))
 
     def _expression(self, heading: Heading, among: Sequence[str] = ()) -> mmpl.Expr:
         usable = [c for c in among or heading.columns if heading.columns[c].name in _CASTS]
@@ -290,7 +301,7 @@ class Programs:
         data = heading.columns[name]
         column: mmpl.Expr = mmpl.ColumnRef(name)
         if data == TIME and self.random.random() < 0.3:
-            return self.random.choice((self._truncated(column), mmpl.Cast(column, DATE)))
+            return self.random.choice((self._truncated(column), self._named_period(column), mmpl.Cast(column, DATE)))
         if self.random.random() < 0.15:
             return mmpl.Cast(column, self.random.choice([t for t in _CASTS[data.name] if t != data] or [STRING]))
         if data in (TIME, TIMESTAMP, INTERVAL) and self.random.random() < 0.8:
@@ -373,8 +384,11 @@ class Programs:
         left = self._heading(rel)
         other = self._other(left)
         right = self._heading(other)
-        at = (self._column(left, TIME), right.tick[0])
+        at = (self._column(left, TIME), self._order(right))
         on = tuple(p for p in self._pairs(left, right, 1) if p[1] != at[1] and p[0] != at[0])
+        if at[1] not in right.tick:
+            others = [c for c in right.key if c != at[1]]
+            on = tuple((self._column(left, right.columns[c]), c) for c in others)
         return mmpl.Asof(self.random.choice(("inner", "left")), rel, other, on, at)
 
     def _aggregate(self, heading: Heading) -> mmpl.Aggregate:
@@ -636,7 +650,12 @@ class Programs:
     def over(self, rel: mmpl.Rel) -> mmpl.Rel:
         heading = self._heading(rel)
         span = self.random.choice((None, *SPANS))
-        return mmpl.Over(rel, self._per(heading, 1), heading.tick[0], span, self._aggregates(heading))
+        return mmpl.Over(rel, self._per(heading, 1), self._order(heading), span, self._aggregates(heading))
+
+    def _order(self, heading: Heading) -> str:
+        """The tick, or another time in the key, as the end of a window is."""
+        times = [c for c in heading.key if heading.columns[c] == TIME]
+        return heading.tick[0] if heading.tick and self.random.random() < 0.7 else self.random.choice(times)
 
     def _sessions(self) -> mmpl.Rel:
         """Sessions of the events of a stream, most often grouped by session, and sometimes by a part of it."""

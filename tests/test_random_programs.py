@@ -57,8 +57,8 @@ def test_types_and_stages_exist_and_fit(program: mmpl.Program) -> None:
     for name, type_ in analysis.relations.items():
         assert list(type_.columns) == list(type_.heading.columns), name
         for seal in type_.seals.values():
-            assert {c for c, _ in seal.terms} <= {"", *type_.columns}, name
-            assert not any(type_.columns[c].evolves for c, _ in seal.terms if c), name
+            assert seal.columns <= type_.columns.keys(), name
+            assert not any(type_.columns[c].evolves for c in seal.columns), name
     program_warnings(rewritten, analysis)
     log_retentions(rewritten, analysis)
     graph = build_graph(rewritten, analysis)

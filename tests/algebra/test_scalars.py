@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from smile.algebra.coercions import EPOCH, can_cast, fit_number
+from smile.algebra.coercions import EPOCH, TIMESTAMP_MAX, TIMESTAMP_MIN, can_cast, fit_number
 from smile.algebra.functions.catalogue import (
     DECREASING,
     INCREASING,
@@ -19,6 +19,7 @@ from smile.algebra.functions.catalogue import (
     resolve_signature,
     type_of,
 )
+from smile.algebra.functions.time_parsing import unit_of_format
 from smile.algebra.mmpl import Call, Case, Cast, ColumnRef, Constant
 from smile.algebra.types import (
     BOOL,
@@ -244,7 +245,9 @@ def test_extract(name: str) -> None:
 
 
 def test_every_entry_has_an_example() -> None:
-    with_example = EXAMPLES.keys() | EXTRACTED_FROM_NOON.keys() | {"date_trunc", "to_char"}
+    with_example = (
+        EXAMPLES.keys() | EXTRACTED_FROM_NOON.keys() | {"date_trunc", "period_end", "to_char", "to_timestamp"}
+    )
     assert SCALAR_FUNCTIONS.keys() == with_example, "add what is missing to EXAMPLES above"
 
 
@@ -272,6 +275,56 @@ def test_date_trunc(unit: str, expected: str) -> None:
     assert evaluate_expr(Cast(truncated, STRING), {}, {}) == expected
 
 
+@pytest.mark.parametrize(
+    ("period", "start", "end"),
+    [
+        ("hour", "2024-02-29 12:00:00", "2024-02-29 13:00:00"),
+        ("15 minutes", "2024-02-29 12:00:00", "2024-02-29 12:15:00"),
+        ("week", "2024-02-26 00:00:00", "2024-03-04 00:00:00"),
+        ("2 weeks", "2024-02-19 00:00:00", "2024-03-04 00:00:00"),
+        ("month", "2024-02-01 00:00:00", "2024-03-01 00:00:00"),
+        ("6 months", "2024-01-01 00:00:00", "2024-07-01 00:00:00"),
+        ("millennium", "2001-01-01 00:00:00", "3001-01-01 00:00:00"),
+        ("0 days", None, None),
+    ],
+)
+def test_both_ends_of_a_period(period: str, start: str | None, end: str | None) -> None:
+    for function, expected in (("date_trunc", start), ("period_end", end)):
+        boundary = Call(function, (Constant(period, STRING), Constant(NOON, TIMESTAMP)))
+        assert evaluate_expr(Cast(boundary, STRING), {}, {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "start", "end"),
+    [
+        ("Europe/Berlin", "2026-03-29 12:00:00", "2026-03-28 23:00:00", "2026-03-29 22:00:00"),  # 23 hours
+        ("Europe/Berlin", "2026-10-25 12:00:00", "2026-10-24 22:00:00", "2026-10-25 23:00:00"),  # 25 hours
+        ("America/New_York", "2026-07-04 03:59:59.999999", "2026-07-03 04:00:00", "2026-07-04 04:00:00"),
+        ("America/Havana", "2024-11-03 04:30:00", "2024-11-03 04:00:00", "2024-11-04 05:00:00"),  # midnight comes twice
+        ("America/Sao_Paulo", "2018-11-04 12:00:00", "2018-11-04 03:00:00", "2018-11-05 02:00:00"),  # it does not come
+        ("America/St_Johns", "2005-10-30 02:30:30", "2005-10-30 02:30:00", "2005-10-31 03:30:00"),  # from 0:01 to 23:01
+        ("America/St_Johns", "2005-10-30 03:00:00", "2005-10-30 02:30:00", "2005-10-31 03:30:00"),
+        ("Pacific/Apia", "2011-12-30 12:00:00", "2011-12-30 10:00:00", "2011-12-31 10:00:00"),  # after a day left out
+        ("Asia/Kathmandu", "2026-01-01 00:00:00", "2025-12-31 18:15:00", "2026-01-01 18:15:00"),
+        ("Europe/Berlin", "2450-07-01 12:00:00", "2450-06-30 22:00:00", "2450-07-01 22:00:00"),  # by the rules of today
+        ("Nowhere/City", "2026-01-01 00:00:00", None, None),
+    ],
+)
+def test_days_of_a_time_zone(zone: str, day: str, start: str | None, end: str | None) -> None:
+    moment = Cast(Constant(day, STRING), TIMESTAMP)
+    for function, expected in (("date_trunc", start), ("period_end", end)):
+        boundary = Call(function, (Constant("day", STRING), moment, Constant(zone, STRING)))
+        assert evaluate_expr(Cast(boundary, STRING), {}, {}) == expected, function
+
+
+def test_hours_of_a_time_zone_are_not_periods() -> None:
+    """A clock that is set back shows an hour twice."""
+    types = (STRING, TIMESTAMP, STRING)
+    assert run("date_trunc", ("hour", 0, "Europe/Berlin"), types) is None
+    assert run("date_trunc", ("36 hours", 0, "Europe/Berlin"), types) is None
+    assert run("date_trunc", ("48 hours", 0, "Europe/Berlin"), types) is not None
+
+
 def test_date_trunc_without_a_value() -> None:
     assert run("date_trunc", ("fortnight", 0), (STRING, TIMESTAMP)) is None
     year_5 = (datetime(5, 3, 1, tzinfo=EPOCH.tzinfo) - EPOCH) // timedelta(microseconds=1)
@@ -296,6 +349,48 @@ def test_to_char(format: str, expected: str | None) -> None:
     """The expected texts are those of PostgreSQL 15."""
     assert run("to_char", (NOON, format), (TIMESTAMP, STRING)) == expected
     assert run("to_char", (NOON * 1024 + 5, format), (TIME, STRING)) == expected
+
+
+FORMATS = {
+    "YYYY": "year", "YYYY-MM": "month", "YYYYMMDD": "day", "DD.MM.YYYY HH24:MI:SS": "second", "YYYY Q": "quarter",
+    "YYYY DDD": "day", "IYYY-IW": "week", "IYYY IW ID": "day", "FMDay, DD FMMonth YYYY": "day", "DD Mon YYYY": "day",
+    "YYYY-MM-DD HH12 AM": "hour", "YYYY-MM-DD HH:MI:SS.MS pm": "millisecond", "YYYY-MM-DD HH24:MI:SS.US": "microsecond",
+    "YYYY HH24": "year", "YYYY-DD-MM DDD D YY": "day", "MM-DD": None, "YY-MM": None, "HH24": None, "": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_to_timestamp_of_what_to_char_writes(format: str) -> None:
+    """It is in the period that the format names, and no later."""
+    assert unit_of_format(format) == FORMATS[format]
+    random = Random(format)
+    for _ in range(100):
+        moment = random.randint(TIMESTAMP_MIN, TIMESTAMP_MAX)
+        text = run("to_char", (moment, format), (TIMESTAMP, STRING))
+        read = run("to_timestamp", (text, format), (STRING, STRING))
+        if FORMATS[format] is None:
+            assert read is None
+        else:
+            starts = [run("date_trunc", (FORMATS[format], t), (STRING, TIMESTAMP)) for t in (moment, read)]
+            assert starts[0] == starts[1], text
+            assert isinstance(read, int)
+            assert read <= moment, text
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "expected"),
+    [
+        ("05 Dec 2000", "DD Mon YYYY", "2000-12-05 00:00:00"),
+        ("2024-02-29T12:34", 'YYYY-MM-DD"T"HH24:MI', "2024-02-29 12:34:00"),
+        ("2023-02-29", "YYYY-MM-DD", None),
+        ("2024-2-9", "YYYY-MM-DD", None),
+        ("2024-02-29 ", "YYYY-MM-DD", None),
+        ("\u0662024", "YYYY", None),
+    ],
+)
+def test_to_timestamp(text: str, format: str, expected: str | None) -> None:
+    read = Call("to_timestamp", (Constant(text, STRING), Constant(format, STRING)))
+    assert evaluate_expr(Cast(read, STRING), {}, {}) == expected
 
 
 @pytest.mark.parametrize(

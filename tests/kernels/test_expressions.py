@@ -10,7 +10,7 @@ import pytest
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, MICROSECONDS_PER_DAY
 from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS
-from smile.algebra.functions.time import TRUNCATED_MICROSECONDS_MAX
+from smile.algebra.periods import UNITS
 from smile.algebra.types import INT, INT_MAX, INT_MIN, STRING, SUM_OF_INTS, TIMESTAMP, DataType
 from smile.columns import knowledge as k, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
@@ -244,15 +244,19 @@ def test_a_partial_function_of_an_unbounded_range_can_be_null() -> None:
     assert not problems(expr, Table(layout, fixed, {"r": column}, 3))
 
 
-@pytest.mark.parametrize("unit", [*TRUNCATED_MICROSECONDS_MAX, "QUARTER", "months", "eon"])
-def test_date_trunc_of_a_column(unit: str) -> None:
-    """Near the beginning of periods, before and after 1970."""
+@pytest.mark.parametrize("zone", [(), ("Europe/Berlin",), ("America/St_Johns",), ("Pacific/Apia",), ("Nowhere/City",)])
+@pytest.mark.parametrize("function", ["date_trunc", "period_end"])
+@pytest.mark.parametrize("unit", [*UNITS, "QUARTER", "months", "7 months", "10 days", "90 minutes", "eon"])
+def test_periods_of_a_column(unit: str, function: str, zone: tuple[str, ...]) -> None:
+    """Near the beginning of periods, before and after 1970, and where clocks are set back and forward."""
     days = [0, 31, 59, 90, 365, 19_722, 19_782, -1, -3, -365, DATE_MIN + 1, DATE_MAX]
     starts = [day * MICROSECONDS_PER_DAY for day in days]
+    starts += [1_774_746_000_000_000, 1_792_890_000_000_000, 1_130_639_460_000_000, 1_325_239_200_000_000]
     values = [n + d for n in starts for d in (-1, 0, 1, 3_600_000_000, 86_399_999_999)] + [None]
     layout = Layout((), {"x": TIMESTAMP})
     rows = Table(layout, {"x": v.from_python(values, TIMESTAMP)}, {}, len(values))
-    assert not problems(mmpl.Call("date_trunc", (mmpl.Constant(unit, STRING), mmpl.ColumnRef("x"))), rows)
+    zones = (mmpl.Constant(name, STRING) for name in zone)
+    assert not problems(mmpl.Call(function, (mmpl.Constant(unit, STRING), mmpl.ColumnRef("x"), *zones)), rows)
 
 
 @pytest.mark.parametrize("name", ["*", "/", "+", "-"])

@@ -19,7 +19,7 @@ from smile.algebra.coercions import (
     type_ends,
 )
 from smile.algebra.functions.catalogue import evaluate_expr
-from smile.algebra.functions.time import TRUNCATED_MICROSECONDS_MAX, truncation_unit
+from smile.algebra.functions.time import constant_period
 from smile.algebra.types import BOOL, INT_MAX, INT_MIN, TICK_MAX, TICKS_PER_MICROSECOND, DataType, Value
 from smile.analysis.type_analysis import TypeAnalysis
 from smile.decoding.checks import enforced_check
@@ -284,10 +284,9 @@ def _period(expr: mmpl.Expr) -> int | None:
     """The length of the periods that an expression divides time into, in ticks."""
     match expr:
         case mmpl.Cast(_, DataType("date" | "timestamp" as name)):
-            return TICKS_PER_MICROSECOND * (TRUNCATED_MICROSECONDS_MAX["day"] if name == "date" else 1)
-        case mmpl.Call("date_trunc", (mmpl.Constant(str() as unit), _)):
-            period = truncation_unit(unit)
-            return None if period is None else TICKS_PER_MICROSECOND * TRUNCATED_MICROSECONDS_MAX[period]
+            return TICKS_PER_MICROSECOND * (MICROSECONDS_PER_DAY if name == "date" else 1)
+        case mmpl.Call("date_trunc") if period := constant_period(expr):
+            return TICKS_PER_MICROSECOND * period.microseconds_max
     return None
 
 

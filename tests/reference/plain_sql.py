@@ -58,6 +58,8 @@ EXTRACT(DOW FROM ts) | EXTRACT(HOUR FROM ts) | EXTRACT(MINUTE FROM ts) | EXTRACT
 EXTRACT(WEEK FROM dt) | EXTRACT(EPOCH FROM dt) | EXTRACT(YEAR FROM dt)
 DATE_TRUNC('microsecond', ts) | DATE_TRUNC('millisecond', ts) | DATE_TRUNC('second', ts) | DATE_TRUNC('minute', ts) | DATE_TRUNC('hour', ts)
 DATE_TRUNC('day', ts) | DATE_TRUNC('week', ts) | DATE_TRUNC('month', ts) | DATE_TRUNC('quarter', ts) | DATE_TRUNC('year', ts) | DATE_TRUNC('month', CAST(dt AS timestamp)) | DATE_TRUNC('days', ts)
+CASE WHEN ts BETWEEN '1950-01-01' AND '2030-01-01' THEN CAST(DATE_TRUNC('day', ts, 'Europe/Berlin') AS timestamp) END | CASE WHEN ts BETWEEN '1950-01-01' AND '2030-01-01' THEN CAST(DATE_TRUNC('month', ts, 'America/New_York') AS timestamp) END
+CAST(TO_TIMESTAMP(TO_CHAR(ts, 'YYYY-MM-DD HH24:MI'), 'YYYY-MM-DD HH24:MI') AS timestamp) | CAST(TO_TIMESTAMP(TO_CHAR(ts, 'DD Mon YYYY'), 'DD Mon YYYY') AS date)
 DATE_TRUNC('decade', ts) | DATE_TRUNC('century', ts) | DATE_TRUNC('millennium', ts) | DATE_TRUNC('hours', CAST(dt AS timestamp))
 dt + 1 | dt - 3 | dt - DATE '2024-02-29' | ts - tt | ts + INTERVAL '1' DAY | ts - INTERVAL '90' MINUTE | ts < tt | ts > dt | dt = DATE '1970-01-01'
 ts >= '2024-02-29 12:30:45.123456' | dt < '2024-02-29' | DATE '2024-02-29' + INTERVAL '12' HOUR

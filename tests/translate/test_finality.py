@@ -75,7 +75,21 @@ def test_the_default_row_does_not_depend_on_not_null(null: str) -> None:
     assert not compile_program(Source("q.smile", f"{stream}\n{view}")).analysis.relations["V"].heading.total
 
 
-@pytest.mark.parametrize("period", ["TO_CHAR(t, 'YYYY-MM-DD')", "EXTRACT(YEAR FROM t)"])
+PERIODS = (
+    "TO_CHAR(t, 'YYYY-MM-DD')", "TO_CHAR(t, 'Mon YYYY')", "YEAR(t)", "YEAR(t), MONTH(t)", "HOUR(t), DAY(t), MONTH(t), YEAR(t)",
+    "EXTRACT(YEAR FROM t), EXTRACT(QUARTER FROM t)", "DATE_TRUNC('month', t)", "DATE_TRUNC('day', t, 'Europe/Berlin')",
+    "CAST(DATE_TRUNC('month', t) AS date)", "TO_CHAR(t + INTERVAL '2' HOUR, 'YYYY')",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("period", PERIODS)
+def test_a_group_by_what_names_a_period_is_final_when_it_is_over(period: str) -> None:
+    program = compiled(f"SELECT {period}, COUNT(*) AS n FROM T GROUP BY {period}")
+    assert program.warnings == ()
+    assert not program.analysis.relations["V"].seals["T"].is_never
+
+
+@pytest.mark.parametrize("period", ["TO_CHAR(t, 'HH24:MI')", "EXTRACT(MONTH FROM t)"])
 def test_a_warning_about_a_period_says_how_it_ends(period: str) -> None:
     (warning,) = compiled(f"SELECT {period} AS p, COUNT(*) AS n FROM T GROUP BY p").warnings
     assert warning.hint is not None

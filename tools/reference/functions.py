@@ -6,7 +6,7 @@ The arguments of the examples are those that the tests of the functions use.
 from collections.abc import Iterator
 from decimal import Decimal
 
-from smile.algebra.functions import arithmetic, logic, regular_expressions, text, time, time_formats
+from smile.algebra.functions import arithmetic, logic, regular_expressions, text, time, time_formats, time_parsing
 from smile.algebra.functions.base import Monotonicity, ScalarFunction
 from smile.algebra.functions.catalogue import evaluate_expr
 from smile.algebra.mmpl import Cast, Constant
@@ -27,10 +27,11 @@ from tools.reference.markdown import code, page, table
 GROUPS = (
     ("Numbers", arithmetic), ("Conditions and any type", logic), ("Text", text),
     ("Regular expressions", regular_expressions), ("Time", time), ("Formats of time", time_formats),
+    ("Times in texts", time_parsing),
 )  # fmt: skip
 EXAMPLES_MAX = 3
 NOON_TEXT = "TIMESTAMP '2024-02-29 12:00:00.123456'"
-TIME_EXAMPLES: dict[str, str] = {"date_trunc": "hour", "to_char": "YYYY-MM-DD HH24:MI"}
+TIME_EXAMPLES: dict[str, str] = {"date_trunc": "hour", "period_end": "month", "to_char": "YYYY-MM-DD HH24:MI"}
 SIGNS = {
     Monotonicity.INCREASING: "↑",
     Monotonicity.DECREASING: "↓",
@@ -91,9 +92,15 @@ def _synonyms(name: str) -> list[str]:
 def _examples(name: str) -> Iterator[str]:
     if name.startswith("extract_"):
         yield _shown(f"EXTRACT({name.removeprefix('extract_').upper()} FROM {NOON_TEXT})", name, (NOON,), (TIMESTAMP,))
-    elif name == "date_trunc":
+    elif name in ("date_trunc", "period_end"):
         unit = TIME_EXAMPLES[name]
-        yield _shown(f"DATE_TRUNC('{unit}', {NOON_TEXT})", name, (unit, NOON), (STRING, TIMESTAMP))
+        yield _shown(f"{name.upper()}('{unit}', {NOON_TEXT})", name, (unit, NOON), (STRING, TIMESTAMP))
+        zone = "Europe/Berlin"
+        call = f"{name.upper()}('day', {NOON_TEXT}, '{zone}')"
+        yield _shown(call, name, ("day", NOON, zone), (STRING, TIMESTAMP, STRING))
+    elif name == "to_timestamp":
+        text, format_ = "29 Feb 2024", "DD Mon YYYY"
+        yield _shown(f"TO_TIMESTAMP('{text}', '{format_}')", name, (text, format_), (STRING, STRING))
     elif name == "to_char":
         format_ = TIME_EXAMPLES[name]
         yield _shown(f"TO_CHAR({NOON_TEXT}, '{format_}')", name, (NOON, format_), (TIMESTAMP, STRING))
@@ -104,7 +111,7 @@ def _examples(name: str) -> Iterator[str]:
 
 def _shown(call: str, name: str, values: tuple[Value, ...], types: tuple[DataType, ...]) -> str:
     result = run(name, values, types)
-    if name == "date_trunc":
+    if name in ("date_trunc", "period_end", "to_timestamp"):
         result = evaluate_expr(Cast(Constant(result, TIMESTAMP), STRING), {}, {})
     return f"{call} → {_literal(result)}"
 

@@ -27,6 +27,10 @@ class Heading:
     tick: tuple[str, ...] = ()
     total: bool = False
 
+    def order_by(self, column: str) -> tuple[str, ...]:
+        """The columns that order rows by a time: the tick with its source, if it is the tick."""
+        return self.tick if self.tick[:1] == (column,) else (column,)
+
     @property
     def visible(self) -> tuple[str, ...]:
         return tuple(c for c in self.columns if c not in self.hidden)

@@ -9,7 +9,7 @@ from typing import Final
 from smile.algebra import mmpl, trees
 from smile.algebra.coercions import MICROSECONDS_PER_DAY
 from smile.algebra.functions.catalogue import type_of
-from smile.algebra.functions.time import TRUNCATED_MICROSECONDS_MAX, truncation_unit
+from smile.algebra.functions.time import constant_period
 from smile.algebra.types import DATE, INT, INTERVAL, TICKS_PER_MICROSECOND, TIME, TIMESTAMP, DataType
 
 START: Final = ""
@@ -68,8 +68,13 @@ def time_form(expr: mmpl.Expr, types: Mapping[str, DataType]) -> TimeForm | None
         case mmpl.Call("neg", (arg,)):
             form = time_form(arg, types)
             return None if form is None else -form
-        case mmpl.Call("date_trunc", (mmpl.Constant(str() as name), arg)) if unit := truncation_unit(name):
-            return _rounded_form(arg, TRUNCATED_MICROSECONDS_MAX[unit] * TICKS_PER_MICROSECOND, types)
+        case mmpl.Call("date_trunc" | "period_end" as function, (_, arg, *_)) if period := constant_period(expr):
+            length = period.microseconds_max * TICKS_PER_MICROSECOND
+            form = _rounded_form(arg, length, types)
+            if form is None or function == "date_trunc":
+                return form
+            # The end is at least one microsecond after the time, which may be rounded down to one.
+            return TimeForm(form.factors, form.lo + length, form.hi + length)
         case mmpl.Call("+" | "-", (a, b)):
             return _sum_form(expr, a, b, types)
     return None
@@ -110,7 +115,7 @@ def truncated_time(expr: mmpl.Expr, types: Mapping[str, DataType]) -> mmpl.Expr:
     match expr:
         case mmpl.Cast(arg, type) if type in (DATE, TIMESTAMP) and type_of(arg, types) in TICKS_PER_UNIT:
             return arg
-        case mmpl.Call("date_trunc", (mmpl.Constant(str() as unit), arg)) if truncation_unit(unit):
+        case mmpl.Call("date_trunc", (_, arg, *_)) if constant_period(expr):
             return truncated_time(arg, types) if isinstance(arg, mmpl.Cast) else arg
     return expr
 

@@ -8,6 +8,7 @@ from smile.algebra import mmpl
 from smile.algebra.coercions import interval_text
 from smile.algebra.time_forms import START
 from smile.analysis.type_analysis import TypeAnalysis
+from smile.knowledge.seals import PeriodEnd, SealPoint, columns_of_point
 from smile.knowledge.types import RelationType
 
 
@@ -60,22 +61,24 @@ def _stream_retention(stream: str, program: mmpl.Program, analysis: TypeAnalysis
             horizons[other_stream] = None
             if seal.is_never:
                 return LogRetention(stream, None, (other_stream,), f"{name} has no last tick in {other_stream}")
-            for column, offset in sorted(seal.terms):
-                reason = _unbounded_reason(stream, name, column, offset, view, reach)
+            for point, offset in seal.sorted_terms:
+                reason = _unbounded_reason(stream, name, point, offset, view, reach)
                 if reason:
                     return LogRetention(stream, None, (other_stream,), reason)
-                ticks_behind = max(ticks_behind, offset + reach[column])
+                length = point.ticks_max if isinstance(point, PeriodEnd) else 0
+                ticks_behind = max(ticks_behind, *(offset + length + reach[c] for c in columns_of_point(point)))
     return LogRetention(stream, ticks_behind, tuple(horizons), "")
 
 
 def _unbounded_reason(
-    stream: str, name: str, column: str, offset: int, view: RelationType, reach: Mapping[str, int]
+    stream: str, name: str, point: SealPoint, offset: int, view: RelationType, reach: Mapping[str, int]
 ) -> str | None:
     """Why no distance bounds the events that are needed; None if one does."""
-    if column == START:
+    if point == START:
         return f"{name} is sealed at tick {offset}, and not before"
-    if view.columns[column].nullable:
-        return f"rows of {name} whose {column} is NULL are never sealed"
-    if column not in reach:
-        return f"an event of {stream} can affect rows of {name} whatever their {column}"
+    for column in sorted(columns_of_point(point)):
+        if view.columns[column].nullable:
+            return f"rows of {name} whose {column} is NULL are never sealed"
+        if column not in reach:
+            return f"an event of {stream} can affect rows of {name} whatever their {column}"
     return None

@@ -63,7 +63,7 @@ def _unbounded_state(view: mmpl.ViewDef, node: mmpl.Rel, state_analysis: StateAn
 
 
 def _period_remedy(node: mmpl.Rel, column: str) -> str | None:
-    """What to write if groups are by a text or a field of a time: only DATE_TRUNC and dates say when it is over."""
+    """What to write if groups are by a text or a field of a time that does not say in which year it is."""
     for rel in trees.walk(node):
         if isinstance(rel, mmpl.Extend):
             match dict(rel.assignments).get(column):

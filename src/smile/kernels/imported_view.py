@@ -58,10 +58,8 @@ class ImportedView(Transform):
         self.layout = replace(exported.layout, includes_permanently_hidden=False)
         self.changes_layout = replace(self.layout, fixed={**self.layout.fixed, BLOCK: INT}, certain=False)
         """The layout of its input."""
-        fixed = {"", *self.layout.fixed}
-        seals = {
-            s: seal if {c for c, _ in seal.terms} <= fixed else Seal.NEVER for s, seal in output.type.seals.items()
-        }
+        fixed = set(self.layout.fixed)
+        seals = {s: seal if seal.columns <= fixed else Seal.NEVER for s, seal in output.type.seals.items()}
         self.seal_index = SealIndex(seals, output.type.heading.columns, "seal ")
         ticks = self.seal_index.column_types
         columns = {**table_columns(self.layout), BLOCK: pa.int64(), **ticks}

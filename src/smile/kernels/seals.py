@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from smile.algebra.time_forms import START, TICKS_PER_UNIT
-from smile.algebra.types import INT_MIN, DataType
+from smile.algebra.types import INT_MIN, TICKS_PER_MICROSECOND, DataType
 from smile.columns.values import Array, Bools, ValueColumn, true_indices
 from smile.horizons import END
-from smile.knowledge.seals import Seal
+from smile.kernels.expressions.compile import Expression, compile_expression
+from smile.kernels.layout import Layout
+from smile.knowledge.seals import PeriodEnd, Seal, SealPoint
 from smile.state.row_lookup import RowLookup
 from smile.state.table import StateTable
 
@@ -52,12 +54,18 @@ class Seals:
     @cached_property
     def seal_columns(self) -> set[str]:
         """The columns of a row that the seals depend on."""
-        return {column for seal in self.by_stream.values() for column, _ in seal.terms if column in self.types}
+        return {column for seal in self.by_stream.values() for column in seal.columns if column in self.types}
 
     @cached_property
     def _never_sealing(self) -> tuple[str, ...]:
         """The streams that seal rows only at their end."""
         return tuple(s for s, seal in self.by_stream.items() if seal.is_never)
+
+    @cached_property
+    def _period_ends(self) -> dict[PeriodEnd, Expression]:
+        points = {point for seal in self.by_stream.values() for point, _ in seal.terms}
+        layout = Layout((), self.types)
+        return {point: compile_expression(point.expr, layout) for point in points if isinstance(point, PeriodEnd)}
 
     def ticks(self, stream: str, columns: Mapping[str, ValueColumn], count: int) -> Array:
         """The ticks at which the rows are sealed against a stream."""
@@ -65,16 +73,19 @@ class Seals:
         if seal.is_never:
             return np.full(count, END)
         ticks = np.full(count, INT_MIN)
-        for column, offset in seal.terms:
-            ticks = np.maximum(ticks, self._tick(column, offset, columns, count))
+        for point, offset in seal.terms:
+            ticks = np.maximum(ticks, self._tick(point, offset, columns, count))
         return ticks
 
-    def _tick(self, column: str, offset: int, columns: Mapping[str, ValueColumn], count: int) -> Array:
-        if column == START:
+    def _tick(self, point: SealPoint, offset: int, columns: Mapping[str, ValueColumn], count: int) -> Array:
+        if point == START:
             return np.full(count, min(max(offset, INT_MIN), END))
-        values = columns[column]
+        if isinstance(point, PeriodEnd):
+            values, unit = self._period_ends[point](columns, {}, count), TICKS_PER_MICROSECOND
+            assert isinstance(values, ValueColumn)
+        else:
+            values, unit = columns[point], TICKS_PER_UNIT[self.types[point]]
         ticks = values.data
-        unit = TICKS_PER_UNIT[self.types[column]]
         if unit > 1:
             ticks = np.clip(ticks, -(-INT_MIN // unit), END // unit) * unit
         ticks = shift_ticks(ticks, offset)

@@ -32,7 +32,7 @@ def value_seals(expr: mmpl.Expr, source: RelationType) -> Mapping[str, Seal]:
     constraints = source.constraints.where_not_null(columns).with_constraints(
         time_constraints(equation, {**types, VALUE: type_of(expr, types)})
     )
-    return {s: constraints.express_seal(seal, [VALUE]).delay(-1) for s, seal in source.seals.items()}
+    return {s: constraints.express_seal_in_order(seal, VALUE).delay(-1) for s, seal in source.seals.items()}
 
 
 @dataclass(frozen=True)

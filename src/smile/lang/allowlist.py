@@ -115,7 +115,7 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
     exp.TableAlias: {"this", "columns"},
     exp.Alias: {"this", "alias"},
     BestClause: {"this", "by", "per"},
-    StreamFunction: {"this", "relations", "column", "intervals", "per", "alias"},
+    StreamFunction: {"this", "relations", "column", "intervals", "per", "zone", "alias"},
     # names and values
     exp.Identifier: {"this", "quoted"},
     exp.Column: {"this", "table"},

@@ -162,13 +162,16 @@ class SmileParser(ExpressionParser):
         self.expect(isinstance(column, exp.Column), "a column")
         self.expect(self._match(TokenType.COMMA), ",")
         intervals = self._parse_csv(self._parse_bitwise)
+        zone = intervals.pop() if name == "TUMBLE" and _is_text(intervals[-1]) else None
         if len(intervals) not in WINDOW_INTERVAL_COUNTS[name]:
             optional = "" if name in ("LAST", "SESSION") else ", and an offset if there is one"
             expected = f"two intervals, slide and size{optional}" if name == "HOP" else f"one interval{optional}"
             last = self._curr if self._curr.token_type == TokenType.R_PAREN else self._prev
             raise error("E032", f"{name} takes {expected}", Span(first.start, last.end + 1))
         node: exp.Expr = self.expression(
-            StreamFunction(this=name.lower(), relations=[relation], column=column, intervals=intervals, per=per or None)
+            StreamFunction(
+                this=name.lower(), relations=[relation], column=column, intervals=intervals, per=per or None, zone=zone
+            )
         )
         return node
 
@@ -228,6 +231,10 @@ class SmileParser(ExpressionParser):
         join: exp.Join = self.expression(exp.Join(**parts))
         widen_span(join, span_of_token(first))
         return join
+
+
+def _is_text(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and node.is_string
 
 
 def _record_span(parse: Callable[..., Any]) -> Callable[..., Any]:

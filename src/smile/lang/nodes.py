@@ -27,6 +27,10 @@ class BestClause(exp.Expression):
         return cast(list[exp.Ordered], self.args["by"])
 
     @property
+    def zone(self) -> exp.Literal | None:
+        return self.args.get("zone")
+
+    @property
     def per(self) -> list[exp.Column]:
         return self.args.get("per") or []
 
@@ -35,6 +39,10 @@ class SilenceCall(exp.Expression, exp.Condition):
     """`SILENCE(tick [PER column, …])`: the distance to the next event."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "per": False}
+
+    @property
+    def zone(self) -> exp.Literal | None:
+        return self.args.get("zone")
 
     @property
     def per(self) -> list[exp.Column]:
@@ -177,7 +185,7 @@ class StreamFunction(exp.Expression):
 
     `kind` is its name in lower case. A relation is an `exp.Table`, an `exp.Subquery` or a `StreamFunction`. MERGE has
     relations only. The others have one relation, a column and intervals; HOP has them in the order (slide, size).
-    SESSION also has the columns of PARTITION BY in `per`.
+    SESSION also has the columns of PARTITION BY in `per`. TUMBLE may have a time zone.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {
@@ -186,6 +194,7 @@ class StreamFunction(exp.Expression):
         "column": False,
         "intervals": False,
         "per": False,
+        "zone": False,
         "alias": False,
     }
 
@@ -204,6 +213,10 @@ class StreamFunction(exp.Expression):
     @property
     def intervals(self) -> list[exp.Expr]:
         return self.args.get("intervals") or []
+
+    @property
+    def zone(self) -> exp.Literal | None:
+        return self.args.get("zone")
 
     @property
     def per(self) -> list[exp.Column]:

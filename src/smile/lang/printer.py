@@ -181,7 +181,8 @@ class _SmileGenerator(Generator):
     def streamfunction_sql(self, function: StreamFunction) -> str:
         per = self._list(function.per)
         per = f" PARTITION BY {f'({per})' if len(function.per) > 1 else per}" if per else ""
-        rest = self._list([*([function.column] if function.column else []), *function.intervals])
+        columns, zones = ([part] if part is not None else [] for part in (function.column, function.zone))
+        rest = self._list([*columns, *function.intervals, *zones])
         alias = function.args.get("alias")
         relations = f"{self._list(function.relations)}{per}" + (f", {rest}" if rest else "")
         return f"{function.kind.upper()}({relations})" + (f" AS {self.sql(alias)}" if alias else "")

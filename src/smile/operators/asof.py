@@ -38,8 +38,9 @@ class AsofOperator(Operator[mmpl.Asof]):
         for side, column in ((left, rel.ticks[0]), (right, rel.ticks[1])):
             if side.columns[column] not in (TIME, TIMESTAMP):
                 raise error("E043", f"ASOF JOIN needs a time, but {column} is {side.columns[column]}", rel.span)
-        if right.tick[:1] != (rel.ticks[1],):
-            raise error("E043", f"{rel.ticks[1]} is not the tick of the joined relation", rel.span)
+        if right.tick[:1] != (rel.ticks[1],) and rel.ticks[1] not in right.key:
+            message = f"{rel.ticks[1]} is not the tick of the joined relation, nor a part of its key"
+            raise error("E043", message, rel.span)
         merged = [r for a, r in (*rel.on, rel.ticks) if a == r]
         right_columns = {c: t for c, t in right.columns.items() if c not in merged and c not in right.hidden}
         check_unique((*left.columns, *right_columns), rel.span)
@@ -48,7 +49,11 @@ class AsofOperator(Operator[mmpl.Asof]):
     def relation_type(self, rel: mmpl.Asof, lookup: TypeLookup) -> RelationType:
         """The match may change until the right side is known up to the left tick."""
         left, right, heading = lookup.relation_type(rel.left), lookup.relation_type(rel.right), lookup.heading_of(rel)
-        if membership(right, tuple(b for _, b in rel.on)).shares_ticks:
+        order = right.heading.order_by(rel.ticks[1])
+        equated = tuple(b for _, b in rel.on)
+        if order != right.heading.tick:
+            _check_order(rel, right, equated)
+        elif membership(right, equated).shares_ticks:
             message = "ASOF JOIN needs rows of which no two have one tick, but rows of HOP do"
             raise error(
                 "E043", message, rel.span, "Equate the ends of the windows as well, or join the rows before HOP."
@@ -61,7 +66,7 @@ class AsofOperator(Operator[mmpl.Asof]):
                     as_nullable(right.columns[name]),
                     domain=domain,
                     nullable=right.columns[name].nullable or rel.kind == "left",
-                    is_by_source=domain == "latest" and len(right.heading.tick) > 1,
+                    is_by_source=domain == "latest" and len(order) > 1,
                 )
         constraints = left.constraints.merge(right.constraints).where_not_null(
             c for pair in (*rel.on, rel.ticks) for c in pair
@@ -101,7 +106,7 @@ class AsofOperator(Operator[mmpl.Asof]):
         stream = " and ".join(left.seals)
         keys_evolve = has_evolving_keys((*rel.on, rel.ticks), left, right)
         left_can_be_late = any(
-            left.constraints.express_seal(seal, [rel.ticks[0]]).is_never for seal in left.seals.values()
+            left.constraints.express_seal_in_order(seal, rel.ticks[0]).is_never for seal in left.seals.values()
         )
         if keys_evolve or left_can_be_late or has_open_seal(right.seals) or lookup.is_transient(rel.right):
             # No right row is known to replace the earlier ones for all left rows to come.
@@ -123,3 +128,12 @@ class AsofOperator(Operator[mmpl.Asof]):
 
     def partition_columns(self, rel: mmpl.Asof, heading: Heading) -> list[ColumnNames]:
         return list(rel.on)
+
+
+def _check_order(rel: mmpl.Asof, right: RelationType, equated: ColumnNames) -> None:
+    """Of the rows that may match, no two have the same time, and their times do not change."""
+    time = right.columns[rel.ticks[1]]
+    if time.evolves or time.nullable or not membership(right, (*equated, rel.ticks[1])).is_single:
+        message = f"{rel.ticks[1]} does not order the rows of the joined relation"
+        hint = f"Equate the other columns of its key, which is {', '.join(right.heading.key)}."
+        raise error("E043", message, rel.span, hint)

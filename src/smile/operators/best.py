@@ -101,7 +101,7 @@ def _rank_seals(rel: mmpl.Best, source: RelationType) -> Mapping[str, Seal]:
         return closing_seals
     seals = {}
     for stream, seal in source.seals.items():
-        preceding = seal.latest(source.constraints.express_seal(seal, [expr.name]))
+        preceding = seal.latest(source.constraints.express_seal_in_order(seal, expr.name))
         is_better = not preceding.is_never and source.constraints.is_no_later(preceding, closing_seals[stream])
         seals[stream] = preceding if is_better else closing_seals[stream]
     return seals

@@ -1,13 +1,14 @@
 """EXTEND: adds columns that are computed from the other columns of the row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from smile.algebra import mmpl, trees
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading, check_unique
-from smile.algebra.time_forms import time_constraints, truncated_time
+from smile.algebra.time_forms import time_constraints
 from smile.knowledge.expression_types import expression_type
+from smile.knowledge.period_ends import named_time, period_constraints
 from smile.knowledge.types import RelationType
 from smile.operators.operator import BottomRow, BottomRowLookup, HeadingLookup, RowWiseOperator, TypeLookup
 
@@ -28,15 +29,20 @@ class ExtendOperator(RowWiseOperator[mmpl.Extend]):
         columns = {**source.columns, **{n: expression_type(e, source.columns) for n, e in rel.assignments}}
         types = {n: c.data for n, c in columns.items()}
         equations = [mmpl.Call("=", (mmpl.ColumnRef(n), e)) for n, e in rel.assignments if not columns[n].evolves]
-        nulls = {n: _null_group(truncated_time(e, types), source, n) for n, e in rel.assignments}
+        nulls = {n: _null_group(named_time(e, types), source, n) for n, e in rel.assignments}
         nulls = {n: group for n, group in nulls.items() if columns[n].nullable}
         new_constraints = (t for e in equations for t in time_constraints(e, types))
         constraints = source.constraints.with_constraints(new_constraints, nulls)
+        constraints = constraints.with_constraints(
+            period_constraints(((n, e) for n, e in _all_assignments(rel) if not columns[n].evolves), types)
+        )
         reach = constraints.extend_reach(source.reach, columns)
         dependencies = source.dependencies
         for name, expr in rel.assignments:
             if not columns[name].evolves:
                 dependencies = dependencies.add(trees.columns_in(expr), [name])
+        for value, determinant in _comparable_pairs(rel.assignments):
+            dependencies = dependencies.add(determinant, [value])
         return replace(
             source, heading=lookup.heading_of(rel), columns=columns, constraints=constraints, reach=reach,
             dependencies=dependencies,
@@ -48,6 +54,21 @@ class ExtendOperator(RowWiseOperator[mmpl.Extend]):
 
     def map_expressions(self, rel: mmpl.Extend, change: Callable[[mmpl.Expr], mmpl.Expr]) -> mmpl.Extend:
         return replace(rel, assignments=tuple((n, change(e)) for n, e in rel.assignments))
+
+
+def _comparable_pairs(assignments: Sequence[tuple[str, mmpl.Expr]]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The columns x that pairs of columns `x IS NULL` and `COALESCE(x, …)` determine, with these pairs."""
+    flags = {e.args[0]: n for n, e in assignments if isinstance(e, mmpl.Call) and e.function == "is null"}
+    for name, expr in assignments:
+        match expr:
+            case mmpl.Call("coalesce", (mmpl.ColumnRef(column) as arg, mmpl.Constant())) if arg in flags:
+                yield column, (flags[arg], name)
+
+
+def _all_assignments(rel: mmpl.Extend) -> tuple[tuple[str, mmpl.Expr], ...]:
+    """Those of an EXTEND and of the ones directly below."""
+    below = _all_assignments(rel.input) if isinstance(rel.input, mmpl.Extend) else ()
+    return (*below, *rel.assignments)
 
 
 def _null_group(time: mmpl.Expr, source: RelationType, name: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from smile.algebra import mmpl
 from smile.algebra.coercions import interval_text
 from smile.algebra.heading import Heading, check_columns_exist, check_comparable, check_unique
+from smile.algebra.types import TIME
 from smile.errors import error
 from smile.knowledge.aggregate_types import membership
 from smile.knowledge.state_retention import StateRetention, has_open_seal, of_each, unbounded_columns, unsealed_stream
@@ -36,15 +37,19 @@ class OverOperator(GroupwiseOperator[mmpl.Over]):
         heading = lookup.heading_of(rel.input)
         check_columns_exist((*rel.per, rel.by), heading, rel.span)
         check_comparable(rel.per, heading, rel.span)
-        if heading.tick[:1] != (rel.by,):
-            message = f"OVER must be ordered by the tick of the relation, but {rel.by} is not its tick"
-            raise error("E043", message, rel.span, "Order by the tick. For the first rows in another order, use BEST.")
+        if heading.tick[:1] != (rel.by,) and (rel.by not in heading.key or heading.columns[rel.by] != TIME):
+            message = f"OVER must be ordered by the tick of the relation or a time in its key, and {rel.by} is neither"
+            hint = "Order by the tick, or by the window_end of windows. For the first rows in another order, use BEST."
+            raise error("E043", message, rel.span, hint)
         new_columns = {name: aggregate_type(a, heading, rel.span) for name, a in rel.aggregates}
         check_unique((*heading.columns, *(name for name, _ in rel.aggregates)), rel.span)
         return replace(heading, columns={**heading.columns, **new_columns}, total=False)
 
     def relation_type(self, rel: mmpl.Over, lookup: TypeLookup) -> RelationType:
         source = lookup.relation_type(rel.input)
+        if source.columns[rel.by].evolves or source.columns[rel.by].nullable:
+            message = f"OVER needs rows whose {rel.by} is known and stays the same"
+            raise error("E043", message, rel.span, "Group by the window_end of TUMBLE or HOP on the tick.")
         peers = membership(source, (*rel.per, rel.by))
         members = (
             source.rows
@@ -54,7 +59,9 @@ class OverOperator(GroupwiseOperator[mmpl.Over]):
         steps = tighter_bound(members * source.steps, source.events)
         group = replace(peers, members=members, steps=steps, is_single=False, displacement=None)
         columns = {**source.columns, **{n: aggregate_column_type(a, source, group) for n, a in rel.aggregates}}
-        seals = {s: seal.latest(source.constraints.express_seal(seal, [rel.by])) for s, seal in source.seals.items()}
+        seals = {
+            s: seal.latest(source.constraints.express_seal_in_order(seal, rel.by)) for s, seal in source.seals.items()
+        }
         # An event affects later rows up to the length of the window.
         reach = {
             s: {c: d + rel.range for c, d in distances.items()} if rel.range is not None else {}

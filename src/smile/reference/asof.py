@@ -20,7 +20,7 @@ def asof(ev: Evaluation, rel: mmpl.Asof) -> Relation:
     not_later = mmpl.Call("<=", (mmpl.ColumnRef(rel.ticks[1]), mmpl.ColumnRef(rel.ticks[0])))
     sides = ReferenceJoinSides(ev, mmpl.Join("left", rel.left, rel.right, rel.on, not_later))
     source, result_type = ev.relation_type(rel.right), ev.relation_type(rel)
-    result = {}
+    order, result = source.heading.order_by(rel.ticks[1]), {}
     for key, row in sides.left.rows.items():
         matches = []
         for other in sides.right.rows.values():
@@ -40,10 +40,7 @@ def asof(ev: Evaluation, rel: mmpl.Asof) -> Relation:
         cells = dict(row.cells)
         for name in result_type.heading.columns:
             if name not in cells:
-                members = [
-                    Member(mask, other.cells[name], tick_and_source(other, source.heading.tick))
-                    for mask, other in matches
-                ]
+                members = [Member(mask, other.cells[name], tick_and_source(other, order)) for mask, other in matches]
                 cells[name] = _latest_match(ev, rel, name, members, not can_gain_match)
         exists = any_of([*(mask for mask, _ in matches), *([MAY_APPEAR] if can_gain_match else [])])
         mask = row.mask if rel.kind == "left" else all_of(row.mask, exists)

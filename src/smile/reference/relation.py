@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from smile.algebra.functions.catalogue import evaluate_expr
 from smile.algebra.time_forms import START, TICKS_PER_UNIT
-from smile.algebra.types import DataType
-from smile.knowledge.seals import Seal
+from smile.algebra.types import TICKS_PER_MICROSECOND, DataType
+from smile.knowledge.seals import PeriodEnd, Seal, SealPoint
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.cells import to_range
 from smile.knowledge.values.comparison import comparison_truths, null_test_truths
@@ -80,7 +81,7 @@ def is_seal_reached(seal: Seal, cells: Cells, types: Mapping[str, DataType], hor
     """Whether the horizon has reached the seal. At the end of time every seal is reached, even `never`."""
     if horizon >= END:
         return True
-    ticks = [tick_of(cells, column, types) for column, _ in seal.terms]
+    ticks = [_tick_of(cells, point, types) for point, _ in seal.terms]
     if seal.is_never or None in ticks:
         return False
     return all(
@@ -88,10 +89,13 @@ def is_seal_reached(seal: Seal, cells: Cells, types: Mapping[str, DataType], hor
     )
 
 
-def tick_of(cells: Cells, column: str, types: Mapping[str, DataType]) -> int | None:
-    if column == START:
+def _tick_of(cells: Cells, point: SealPoint, types: Mapping[str, DataType]) -> int | None:
+    if point == START:
         return 0
-    value = cells[column].now
+    if isinstance(point, PeriodEnd):
+        end = evaluate_expr(point.expr, {c: cells[c].now for c in point.columns}, types)
+        return None if end is None else int(end) * TICKS_PER_MICROSECOND
+    value = cells[point].now
     if value is None:
         return None
-    return int(value) * TICKS_PER_UNIT[types[column]]
+    return int(value) * TICKS_PER_UNIT[types[point]]

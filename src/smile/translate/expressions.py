@@ -12,8 +12,10 @@ from smile.algebra import mmpl
 from smile.algebra.coercions import can_cast, common_type, parse_interval, parse_literal
 from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, arity_of, resolve_signature
 from smile.algebra.functions.regular_expressions import regular_expression_error
-from smile.algebra.functions.time import TRUNCATED_MICROSECONDS_MAX, truncation_unit
 from smile.algebra.functions.time_formats import is_time_format
+from smile.algebra.functions.time_parsing import is_readable_format
+from smile.algebra.periods import UNITS, read_period
+from smile.algebra.time_zones import time_zone
 from smile.algebra.types import (
     BOOL,
     BYTES,
@@ -66,7 +68,9 @@ def interval_ticks(node: exp.Expr, hint: str = "Write INTERVAL '3' MINUTE.") -> 
         return parse_interval(node.this.name, unit.name if unit is not None else None)
     except ValueError as reason:
         period = (unit.name if unit is not None else node.this.name).upper()
-        calendar = "For periods of the calendar, GROUP BY DATE_TRUNC('month', t)."
+        calendar = (
+            "For periods of the calendar, use TUMBLE(s, t, INTERVAL '1' MONTH), or GROUP BY DATE_TRUNC('month', t)."
+        )
         raise error("E033", str(reason), span_of(node), calendar if _is_of_calendar(period) else None) from None
 
 
@@ -496,14 +500,28 @@ def check_constant_arguments(call: mmpl.Expr) -> None:
         case mmpl.Call(name, (_, mmpl.Constant(str(pattern)), *_)) if name.startswith("regexp_"):
             if reason := regular_expression_error(pattern):
                 raise error("E198", f"'{pattern}' is not a regular expression: {reason}", call.span, _PATTERN_HINT)
+        case mmpl.Call("to_timestamp", (_, mmpl.Constant(str(format)))) if not is_readable_format(format):
+            raise error("E198", f"'{format}' is not a format of times that have a year", call.span, _FORMAT_HINT)
         case mmpl.Call("to_char", (_, mmpl.Constant(str(format)))) if not is_time_format(format):
             raise error("E198", f"'{format}' is not a format of times", call.span, _FORMAT_HINT)
         case mmpl.Call("like" | "ilike", (_, mmpl.Constant(str(pattern)))) if _ends_with_escape(pattern):
             hint = "Write two backslashes for one, or another character: LIKE 'a!' ESCAPE '!'."
             raise error("E198", "the pattern of LIKE ends with its escape character", call.span, hint)
-        case mmpl.Call("date_trunc", (mmpl.Constant(str(unit)), _)) if truncation_unit(unit) is None:
-            units = ", ".join(TRUNCATED_MICROSECONDS_MAX)
-            raise error("E198", f"'{unit}' is not a unit of DATE_TRUNC", call.span, f"The units are {units}.")
+        case mmpl.Call("date_trunc" | "period_end" as name, (mmpl.Constant(str(period)), _, *zone)):
+            if read_period(period) is None:
+                message, units = f"'{period}' is not a unit of {name.upper()}", ", ".join(UNITS)
+                raise error("E198", message, call.span, f"The units are {units}.")
+            if zone and isinstance(zone[0], mmpl.Constant):
+                check_zone(period, str(zone[0].value), call.span)
+
+
+def check_zone(period: str, zone: str, span: Span | None) -> None:
+    """Raises an error if there is no such time zone, or if its clocks do not divide time into such periods."""
+    if time_zone(zone) is None:
+        raise error("E198", f"there is no time zone '{zone}'", span, "Write a name such as 'Europe/Berlin' or 'UTC'.")
+    if read_period(period, zone) is None:
+        hint = "Use a period of days, weeks, months or years, or leave the time zone out."
+        raise error("E198", f"'{period}' is no whole number of days, as periods in a time zone are", span, hint)
 
 
 def _ends_with_escape(pattern: str) -> bool:

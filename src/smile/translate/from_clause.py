@@ -11,6 +11,7 @@ from smile.errors import did_you_mean, error
 from smile.lang import span_of
 from smile.operators.window import WINDOW_COLUMNS
 from smile.translate.alignment import align_branch, common_types, visible_columns
+from smile.translate.calendar_windows import calendar_windows, first_monday, is_calendar_window
 from smile.translate.expressions import interval_ticks
 from smile.translate.outputs import column_count_error
 from smile.translate.pipeline import BrokenDependency, Catalog, QueryPipeline
@@ -63,8 +64,11 @@ class FromTranslator:
         source = self.pipeline(node.relations[0])
         assert node.column is not None
         on = source.translator().column_name(node.column)
-        sizes = [interval_ticks(i) for i in node.intervals]
         alias = source.scope.from_items[0].alias
+        if node.kind == "tumble" and is_calendar_window(node):
+            _free_window_columns(source, node)
+            return calendar_windows(source, node), alias
+        sizes = [interval_ticks(i) for i in node.intervals]
         if node.kind == "session":
             _free_window_columns(source, node)
             translator = source.translator()
@@ -76,7 +80,7 @@ class FromTranslator:
             _free_window_columns(source, node)
             on = source.translator().column_name(node.column)
         slide = sizes.pop(0) if kind == "hop" else None
-        size, offset = (*sizes, 0)[:2]
+        size, offset = (*sizes, first_monday(node, slide or sizes[0]))[:2]
         window = mmpl.Window(kind, source.rel, on, size, slide, offset, span=span_of(node))
         return window, alias
 

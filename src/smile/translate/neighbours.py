@@ -73,7 +73,7 @@ def _add_row_before(
     """Adds the columns of the row before each row, in its partition. The row before has the greatest tick that is at
     most one less."""
     span, (argument, *rest) = span_of(node), node.this.expressions
-    tick = _ordering_tick(pipeline, node, translator)
+    tick = _ordering_time(pipeline, node, translator)
     default = rest[1] if len(rest) > 1 else None
     value = translator.translate(argument)
     partition = [("partition", translator.translate(p)) for p in node.args.get("partition_by") or []]
@@ -105,6 +105,19 @@ def _add_row_before(
     return TypedExpr(mmpl.Case(((is_first, otherwise),), previous.expr, span=span), value.type)
 
 
+def _ordering_time(pipeline: QueryPipeline, node: exp.Window, translator: ExpressionTranslator) -> str:
+    """The tick, or a time that with the columns of PARTITION BY identifies a row."""
+    order, key = node.args.get("order"), pipeline.heading.key
+    items = order.expressions if order is not None else []
+    column = translator.translate(items[0].this).expr if len(items) == 1 else None
+    if isinstance(column, mmpl.ColumnRef) and not items[0].args.get("desc") and column.name in key:
+        partition = [translator.translate(p).expr for p in node.args.get("partition_by") or []]
+        identifying = {column.name, *(p.name for p in partition if isinstance(p, mmpl.ColumnRef))}
+        if pipeline.heading.columns[column.name] == TIME and identifying.issuperset(key):
+            return column.name
+    return _ordering_tick(pipeline, node, translator)
+
+
 def _ordering_tick(pipeline: QueryPipeline, node: exp.Window, translator: ExpressionTranslator) -> str:
     order = node.args.get("order")
     items = order.expressions if order is not None else []
@@ -113,7 +126,10 @@ def _ordering_tick(pipeline: QueryPipeline, node: exp.Window, translator: Expres
         name = node.this.name.upper()
         hint = f"Write {name}(x) OVER (PARTITION BY a ORDER BY t), where t is the tick of the stream."
         if isinstance(column, mmpl.ColumnRef) and column.name in WINDOW_COLUMNS:
-            hint = "For the window before, join the query with itself: ON a.window_start = b.window_end."
+            hint = (
+                "LAG(x) over windows needs in PARTITION BY what else they are grouped by. For other windows, join the "
+                "query with itself: ON a.window_start = b.window_end."
+            )
         raise error("E046", f"{name} needs ORDER BY the tick of the relation, ascending", span_of(node), hint)
     return column.name
 

@@ -51,7 +51,7 @@ def add_over(pipeline: QueryPipeline, frame: OverFrame, aggregates: Sequence[tup
 def _is_better_alone(pipeline: QueryPipeline, rows: mmpl.Rel, frame: OverFrame) -> bool:
     """Whether a window is computed over `rows`, and not over those of the pipeline, which have more columns. Positions
     need rows that are final when they appear. Ranges are final when their rows are."""
-    if pipeline.catalog.types is None or rows == pipeline.rel:
+    if pipeline.catalog.types is None or rows == pipeline.rel or pipeline.heading.tick[:1] != (frame.by,):
         return False
     types = pipeline.catalog.types()
     with_windows, alone = types.relation_type(pipeline.rel), types.relation_type(rows)

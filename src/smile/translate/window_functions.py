@@ -71,11 +71,15 @@ def _add_window_function(
         first, last = lang.frame_positions(spec)
         if first is not None:
             frame = OverFrame(partition, by.name, positions=(first, last), span=span)
-        elif pipeline.heading.key != (by.name,):
+        elif not {by.name, *(c for p in partition for c in _column_names(p.expr))}.issuperset(pipeline.heading.key):
             hint = "Use RANGE UNBOUNDED PRECEDING, which includes all rows of one tick."
             raise error("E043", f"ROWS needs rows whose key is one tick, but {by.name} is not their key", span, hint)
     (name,) = add_over(pipeline, frame, [(wanted, aggregate)])
     return name
+
+
+def _column_names(expr: mmpl.Expr) -> tuple[str, ...]:
+    return (expr.name,) if isinstance(expr, mmpl.ColumnRef) else ()
 
 
 def _frame_range(node: exp.Window) -> int | None:

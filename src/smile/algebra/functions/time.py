@@ -1,12 +1,14 @@
 """Functions of timestamps, in UTC and in the years 1 to 9999. Dates and ticks are cast to timestamps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from smile.algebra.coercions import EPOCH, EXACT_CONTEXT, MICROSECONDS_PER_DAY
+from smile.algebra import mmpl
+from smile.algebra.coercions import EPOCH, EXACT_CONTEXT
 from smile.algebra.functions.base import INCREASING, NOT_MONOTONE, Monotonicity, ScalarFunction, Signature
+from smile.algebra.periods import Period, read_period
 from smile.algebra.types import DATE, INT, NULL, STRING, TIME, TIMESTAMP, DataType, Value, decimal_type
 
 _TEMPORAL_TYPES: Final = (DATE, TIMESTAMP, TIME, NULL)
@@ -50,68 +52,33 @@ def _extract_seconds_function(
     return ScalarFunction(f"extract_{name}", (1, 1), resolve, apply, (monotonicity,), casts_arguments=True)
 
 
-UNIT_MICROSECONDS: Final[Mapping[str, int]] = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": MICROSECONDS_PER_DAY,
-}
-"""The units of `date_trunc` that all have one length and begin at its multiples."""
-
-_UNIT_DAYS_MAX: Final = {
-    "week": 7, "month": 31, "quarter": 92, "year": 366, "decade": 3_653, "century": 36_525, "millennium": 365_250,
-}  # fmt: skip
-TRUNCATED_MICROSECONDS_MAX: Final[Mapping[str, int]] = {
-    **UNIT_MICROSECONDS,
-    **{unit: days * MICROSECONDS_PER_DAY for unit, days in _UNIT_DAYS_MAX.items()},
-}
-"""The units of `date_trunc`, with the greatest length of each."""
-
-_UNIT_PLURALS: Final = {"centuries": "century", "millennia": "millennium"} | {
-    f"{unit}s": unit for unit in TRUNCATED_MICROSECONDS_MAX
-}
+def _period_signature(types: tuple[DataType, ...]) -> Signature | None:
+    unit, time, *zone = types
+    fits = unit in (STRING, NULL) and time in _TEMPORAL_TYPES and all(z in (STRING, NULL) for z in zone)
+    return Signature((STRING, TIMESTAMP, *(STRING for _ in zone)), TIMESTAMP) if fits else None
 
 
-def truncation_unit(name: str) -> str | None:
-    """The unit of `date_trunc` that a word names, in the singular or the plural; None if there is none."""
-    unit = _UNIT_PLURALS.get(name.lower(), name.lower())
-    return unit if unit in TRUNCATED_MICROSECONDS_MAX else None
+def _period_function(name: str, boundary: Callable[[Period, int], int | None]) -> ScalarFunction:
+    """A boundary of the period that contains a time."""
+
+    def apply(values: tuple[Value, ...], signature: Signature) -> Value:
+        text, time, *zone = values
+        assert isinstance(time, int)
+        period = read_period(str(text), *map(str, zone))
+        return None if period is None else boundary(period, time)
+
+    monotonicity = (NOT_MONOTONE, INCREASING, NOT_MONOTONE)
+    return ScalarFunction(name, (2, 3), _period_signature, apply, monotonicity, partial=True, casts_arguments=True)
 
 
-def _date_trunc_signature(types: tuple[DataType, ...]) -> Signature | None:
-    fits = types[0] in (STRING, NULL) and types[1] in _TEMPORAL_TYPES
-    return Signature((STRING, TIMESTAMP), TIMESTAMP) if fits else None
-
-
-def _date_trunc(values: tuple[Value, ...], signature: Signature) -> Value:
-    unit, value = values
-    assert isinstance(unit, str)
-    assert isinstance(value, int)
-    period = truncation_unit(unit)
-    if period is None:
-        return None
-    if period in UNIT_MICROSECONDS:
-        return value - value % UNIT_MICROSECONDS[period]
-    day = _to_datetime(value).replace(hour=0, minute=0, second=0, microsecond=0)
-    period_starts: dict[str, Callable[[], datetime]] = {
-        "week": lambda: day - timedelta(days=day.weekday()),
-        "month": lambda: day.replace(day=1),
-        "quarter": lambda: day.replace(day=1, month=(day.month - 1) // 3 * 3 + 1),
-        "year": lambda: day.replace(day=1, month=1),
-        "decade": lambda: _beginning_of_year(day.year // 10 * 10),
-        "century": lambda: _beginning_of_year((day.year - 1) // 100 * 100 + 1),
-        "millennium": lambda: _beginning_of_year((day.year - 1) // 1000 * 1000 + 1),
-    }
-    try:
-        return (period_starts[period]() - EPOCH) // timedelta(microseconds=1)
-    except ValueError:  # the decade before year 10 begins before year 1
-        return None
-
-
-def _beginning_of_year(year: int) -> datetime:
-    return EPOCH.replace(year=year)
+def constant_period(call: mmpl.Expr) -> Period | None:
+    """The period that a call of DATE_TRUNC or PERIOD_END names; None if it does not name one by constants."""
+    match call:
+        case mmpl.Call("date_trunc" | "period_end", (mmpl.Constant(str() as text), _)):
+            return read_period(text)
+        case mmpl.Call("date_trunc" | "period_end", (mmpl.Constant(str() as text), _, mmpl.Constant(str() as zone))):
+            return read_period(text, zone)
+    return None
 
 
 FUNCTIONS: Final = (
@@ -126,13 +93,6 @@ FUNCTIONS: Final = (
     _extract_function("minute", lambda t: t.minute),
     _extract_seconds_function("second", SECONDS_TYPE, lambda microseconds: microseconds % 60_000_000, NOT_MONOTONE),
     _extract_seconds_function("epoch", EPOCH_SECONDS_TYPE, lambda microseconds: microseconds, INCREASING),
-    ScalarFunction(
-        "date_trunc",
-        (2, 2),
-        _date_trunc_signature,
-        _date_trunc,
-        (NOT_MONOTONE, INCREASING),
-        partial=True,
-        casts_arguments=True,
-    ),
+    _period_function("date_trunc", Period.start),
+    _period_function("period_end", Period.end),
 )

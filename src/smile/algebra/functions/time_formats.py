@@ -10,7 +10,7 @@ from smile.algebra.coercions import EPOCH
 from smile.algebra.functions.base import NOT_MONOTONE, ScalarFunction, Signature
 from smile.algebra.types import DATE, NULL, STRING, TIME, TIMESTAMP, DataType, Value
 
-_MONTHS: Final = "January February March April May June July August September October November December".split()
+MONTHS: Final = "January February March April May June July August September October November December".split()
 _DAYS: Final = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 
 _FIELDS: Final[Mapping[str, Callable[[datetime], str]]] = {
@@ -35,9 +35,9 @@ _FIELDS: Final[Mapping[str, Callable[[datetime], str]]] = {
 """The fields that are written in any case."""
 
 _WORDS: Final[Mapping[str, Callable[[datetime], str]]] = {
-    "Mon": lambda t: _MONTHS[t.month - 1][:3],
+    "Mon": lambda t: MONTHS[t.month - 1][:3],
     "Dy": lambda t: _DAYS[t.weekday()][:3],
-    "FMMonth": lambda t: _MONTHS[t.month - 1],
+    "FMMonth": lambda t: MONTHS[t.month - 1],
     "FMDay": lambda t: _DAYS[t.weekday()],
     "AM": lambda t: "AM" if t.hour < 12 else "PM",
     "PM": lambda t: "AM" if t.hour < 12 else "PM",
@@ -55,15 +55,21 @@ _ITEM: Final = re.compile(
 @lru_cache(maxsize=256)
 def _compile_format(format: str) -> tuple[Callable[[datetime], str], ...] | None:
     """The parts of a format. None if a letter of it is not part of a field."""
-    parts: list[Callable[[datetime], str]] = []
+    items = format_items(format)
+    return None if items is None else tuple(map(_part, items))
+
+
+def format_items(format: str) -> list[re.Match[str]] | None:
+    """The fields, quoted words and signs of a format. None if a letter of it is not part of a field."""
+    items: list[re.Match[str]] = []
     position = 0
     while position < len(format):
         item = _ITEM.match(format, position)
         if item is None:
             return None
         position = item.end()
-        parts.append(_part(item))
-    return tuple(parts)
+        items.append(item)
+    return items
 
 
 def _part(item: re.Match[str]) -> Callable[[datetime], str]:

@@ -16,7 +16,7 @@ from smile.columns.values import Bools, ValueColumn
 from smile.kernels.expressions import arithmetic_kernels
 from smile.kernels.expressions.arithmetic_kernels import ColumnData, Kernel
 from smile.kernels.expressions.python_kernels import python_kernel, to_python
-from smile.kernels.expressions.time_kernels import date_trunc_kernel
+from smile.kernels.expressions.time_kernels import period_kernel
 
 ColumnFunction = Callable[[Sequence[ValueColumn]], ValueColumn]
 
@@ -45,7 +45,7 @@ def strict_kernel(name: str, signature: Signature) -> Kernel:
     row_by_row = python_kernel(
         lambda values: evaluate(name, tuple(values), signature), signature.args, signature.result
     )
-    return date_trunc_kernel(row_by_row) if name == "date_trunc" else row_by_row
+    return period_kernel(name, row_by_row) if name in ("date_trunc", "period_end") else row_by_row
 
 
 def strict_function(compute: Kernel) -> ColumnFunction:

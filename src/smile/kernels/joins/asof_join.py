@@ -58,7 +58,7 @@ class AsofJoin(Transform):
         self.rel, self.output = rel, output
         self.sides = JoinSides(mmpl.Join("left", rel.left, rel.right, rel.on, is_not_after), left, right, output)
         self.left, self.right = self.sides.left, self.sides.right
-        self.tick_columns = right.type.heading.tick
+        self.tick_columns = right.type.heading.order_by(rel.ticks[1])
         left_layout, columns = left.layout, output.type.columns
         self.right_columns = {
             c: EvolvingColumnLayout(latest_match_kind(t), t.data)
@@ -100,7 +100,7 @@ class AsofJoin(Transform):
             return None
         lateness = {}
         for stream, seal in left.type.seals.items():
-            terms = dict(left.type.constraints.express_seal(seal, [name]).terms)
+            terms = dict(left.type.constraints.express_seal_in_order(seal, name).terms)
             if set(terms) != {name}:
                 return None
             lateness[stream] = terms[name]

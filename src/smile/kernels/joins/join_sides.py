@@ -98,7 +98,7 @@ class JoinSide:
         self.excludes_others = self.total or not source.type.can_become_absent
         self.fixed = tuple(c for c, t in source.type.columns.items() if not t.evolves and c in source_layout.fixed)
         self.other_side_seals = {s: ties.express_seal(seal, self.fixed) for s, seal in other.type.seals.items()}
-        seal_columns = {c for seal in self.other_side_seals.values() for c, _ in seal.terms}
+        seal_columns = {c for seal in self.other_side_seals.values() for c in seal.columns}
         needed = {*read_columns, *heading.key, *on, *seal_columns}
         fixed = {c: t for c, t in source_layout.fixed.items() if c in needed}
         evolving = {c: e for c, e in source_layout.evolving.items() if c in needed}

@@ -373,7 +373,7 @@ def expiry_index(side: JoinSide) -> SealIndex:
     """When a row of a side and all rows of the other side that it can match are sealed."""
     own_seals = side.source.type.seals
     columns = set(side.fixed)
-    seals = {s: seal if {c for c, _ in seal.terms} <= {*columns, ""} else Seal.NEVER for s, seal in own_seals.items()}
+    seals = {s: seal if seal.columns <= columns else Seal.NEVER for s, seal in own_seals.items()}
     for stream, seal in side.other_side_seals.items():
         seals[stream] = seals[stream].latest(seal) if stream in seals else seal
     return SealIndex(all_or_never(seals), side.source.type.heading.columns, "done ")

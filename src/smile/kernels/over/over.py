@@ -63,7 +63,7 @@ class OverTransform(Transform):
         self.has_running_totals = rel.range is None and source_layout.is_history and have_row_state_only
         # If all preceding rows arrive before a row does, its aggregates are final: no horizon changes them.
         self.seal_index = SealIndex({} if self.is_final_on_arrival else output.type.seals, types, "until ")
-        release_seals = {s: type_.constraints.express_seal(seal, [rel.by]) for s, seal in type_.seals.items()}
+        release_seals = {s: type_.constraints.express_seal_in_order(seal, rel.by) for s, seal in type_.seals.items()}
         if rel.range is None and not self.has_running_totals:
             release_seals = dict.fromkeys(release_seals, Seal.NEVER)
         self.release_index = SealIndex(

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from smile.algebra import mmpl
 from smile.algebra.heading import is_key_equated
-from smile.algebra.time_forms import START
 from smile.knowledge.join_types import has_evolving_keys, match_constraints
 from smile.knowledge.seals import Seal
 from smile.knowledge.state_retention import (
@@ -63,7 +62,7 @@ def _side_state(
     if is_lookup_side:
         # A row is needed until it is final and nothing can look it up any more.
         for stream, seal in own.seals.items():
-            own_seal = seal if {c for c, _ in seal.terms} <= {*fixed, START} else Seal.NEVER
+            own_seal = seal if seal.columns <= {*fixed} else Seal.NEVER
             seals[stream] = seals[stream].latest(own_seal) if stream in seals else own_seal
     if not has_open_seal(seals):
         return StateRetention(description, seal_condition(seals))

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from smile.algebra import mmpl, trees
 from smile.algebra.heading import Heading, is_key_equated
-from smile.algebra.time_forms import START
 from smile.algebra.types import BOOL
 from smile.errors import error
 from smile.knowledge.column_values import narrow_columns
@@ -27,7 +26,7 @@ from smile.knowledge.join_types import (
     match_constraints,
     match_predicate,
 )
-from smile.knowledge.seals import Reach, TimeConstraints, union_reach
+from smile.knowledge.seals import Reach, TimeConstraints, columns_of_point, union_reach
 from smile.knowledge.symbolic import ONE, UNBOUNDED
 from smile.knowledge.types import ColumnType, Direction, MaskDirection, MaskType, RelationType
 
@@ -191,7 +190,8 @@ def _constraints_of_all_rows(
     distances = dict(constraints.distance_max)
     for pair in constraints.distance_max:
         for side in preserved:
-            if all(c == START or c in side.columns for c in pair) and pair in distances:
+            columns = columns_of_point(pair[0]) | columns_of_point(pair[1])
+            if columns <= side.columns.keys() and pair in distances:
                 own_distance = side.constraints.distance_max.get(pair)
                 if own_distance is None:
                     del distances[pair]
