@@ -15,7 +15,9 @@ DISTRIBUTION: Final = "smile-pubsub"
 
 EXTRAS: Final[Mapping[str, frozenset[str]]] = {
     "cli": frozenset("httpx msgspec prompt_toolkit rich sqlglot typer".split()),
-    "broker": frozenset("grpc httptools lark numpy prometheus_client pyarrow starlette tzdata uvicorn uvloop z3".split()),
+    "broker": frozenset(
+        "grpc httptools lark numpy prometheus_client pyarrow starlette tzdata uvicorn uvloop z3".split()
+    ),
     "spark": frozenset({"pyspark"}),
     "postgres": frozenset({"psycopg"}),
     "connectors": frozenset({"deltalake", "paho"}),
