@@ -176,7 +176,12 @@ class _Compiler:
         assert signature is not None, "types have been checked"
         limits = [a.limits for a in args]
         result_limits = call_limits(name, limits, signature)
-        if name in COMPARISONS and args[0].exact and args[1].constant and args[0].data.name in ("string", "bytes"):
+        if (
+            name in COMPARISONS
+            and args[0].exact
+            and args[1].constant
+            and args[0].data.name in ("string", "bytes", "array")
+        ):
             text = args[1].run(InputColumns({}, {}, 1))
             if isinstance(text, ValueColumn) and text.valid is None:
                 compare = column_functions.comparison_with_text(name, text.data[0])
