@@ -220,7 +220,7 @@ class Programs:
         """For a stream, VALUES with its columns. The programs are those that would be drawn otherwise."""
         if random.random() >= share:
             return {}
-        stream = random.choice(STREAMS)
+        stream = random.choice(self.streams)
         columns = ((stream.tick, TIME), *stream.columns)
         ticks = random.sample(range(-3, 12), random.randint(1, 6))
         rows = tuple(

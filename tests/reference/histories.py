@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 
 from smile.algebra import mmpl, trees
-from smile.algebra.arrays import encode_array
 from smile.algebra.coercions import (
     DATE_MAX,
     MICROSECONDS_PER_DAY,
@@ -224,9 +223,7 @@ class Histories:
             value = min(max(0, self.random.choice(near)), TICK_MAX)
             return value if data.name == "time" else value // TICKS_PER_MICROSECOND
         if data.name == "array":
-            return encode_array(
-                [self._value(data.element, tick) for _ in range(self.random.choice((0, 1, 2, 3)))], data.element
-            )
+            return [self._value(data.element, tick) for _ in range(self.random.choice((0, 1, 2, 3)))]  # type: ignore[return-value]  # as in JSON
         values = self.values[data.name]
         fitting = values if data.name != "decimal" else [v for v in values if fit_number(v, data) is not None]
         return self.random.choice(fitting)  # type: ignore[no-any-return]

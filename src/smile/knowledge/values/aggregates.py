@@ -208,7 +208,9 @@ def _exact_mean(values: Sequence[Any], type: DataType) -> Value:
 # ── strings and arrays ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _joining_aggregate(pairs: Sequence[tuple[_Contribution, Member]], sealed: bool, call: Aggregate, type: DataType) -> Range:
+def _joining_aggregate(
+    pairs: Sequence[tuple[_Contribution, Member]], sealed: bool, call: Aggregate, type: DataType
+) -> Range:
     """Nothing is known of it until it is final."""
     now = _joined([(p.now, m) for p, m in pairs if p.now is not None], call, type)
     if sealed and all(p.is_certain and p.range.is_final and all(c.is_final for c in m.order) for p, m in pairs):
