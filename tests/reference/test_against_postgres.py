@@ -176,12 +176,21 @@ def differences(
         postgres.insert(connection, stream, program.headings[stream], list(events.values()))
     for name in views:
         heading = program.headings[name]
-        own = [tuple(row.cells[c].now for c in heading.visible) for row in relations[name].values() if row.is_shown]
+        types = heading.columns
+        own = [
+            tuple(_own_value(row.cells[c].now, types[c]) for c in heading.visible)
+            for row in relations[name].values()
+            if row.is_shown
+        ]
         theirs = postgres.read(connection, name, heading)
         ours_only, theirs_only = unmatched(own, theirs)
         if ours_only or theirs_only:
             query = lang.print_expression(program.plain[name].query)
             yield f"{name}: {query}\n  the reference only: {ours_only}\n  PostgreSQL only: {theirs_only}"
+
+
+def _own_value(value: Any, data: DataType) -> Any:
+    return tuple(decode_array(value, data.element)) if data.name == "array" and value is not None else value
 
 
 def unmatched(
@@ -200,6 +209,8 @@ def unmatched(
 def agree(own: Value, theirs: Value) -> bool:
     """Whether two values are the same. A sum of floats is exact here, and rounded at every step there; a quotient of
     decimals has 16 digits behind the point here, and at least 16 in all there."""
+    if isinstance(own, tuple) and isinstance(theirs, tuple):
+        return len(own) == len(theirs) and all(map(agree, own, theirs))
     if isinstance(own, float) and isinstance(theirs, float):
         return math.isclose(own, theirs, rel_tol=1e-12)
     if isinstance(own, Decimal) and isinstance(theirs, Decimal) and own.as_tuple().exponent == -QUOTIENT_SCALE:

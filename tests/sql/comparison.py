@@ -10,6 +10,8 @@ from typing import Any
 import psycopg
 
 from smile.algebra import mmpl
+from smile.algebra.arrays import decode_array
+from smile.algebra.types import DataType
 from smile.encoding.json_changes import json_changes
 from smile.engine.plan import build_plan
 from smile.errors import Diagnostic, SmileError
@@ -120,6 +122,8 @@ def comparable(value: Value) -> Value:
     """Numbers are compared by nine digits: the types of averages and deviations differ."""
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return float(f"{float(value):.9g}") + 0.0
+    if isinstance(value, list):
+        return tuple(map(comparable, value))
     return value
 
 
@@ -153,7 +157,11 @@ class Results:
 def smile_rows(queries: Sequence[Query], tables: Tables, random: Random) -> Results:
     compiled = compile_query_program(queries)
     final = final_rows(compiled.original, events_of(tables))
-    reference = [_counted(row.values() for row in final[f"V{i}"].values()) for i in range(len(queries))]
+    headings = [compiled.analysis.relations[f"V{i}"].heading for i in range(len(queries))]
+    reference = [
+        _counted((_plain(value, h.columns[c]) for c, value in row.items()) for row in final[f"V{i}"].values())
+        for i, h in enumerate(headings)
+    ]
     shown = shown_rows(compiled, events_of(tables), random)
     return Results(reference, [shown[f"V{i}"] for i in range(len(queries))])
 
@@ -191,6 +199,10 @@ def random_batches(program: mmpl.Program, events: Sequence[Any], random: Random)
             yield input_batch_between(program, before, after)
         before = after
     yield input_batch_between(program, before, before.with_finished_streams())
+
+
+def _plain(value: Value, data: DataType) -> Value:
+    return decode_array(value, data.element) if data.name == "array" and value is not None else value
 
 
 def _typed(value: Value, type_name: str) -> Value:

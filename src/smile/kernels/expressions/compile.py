@@ -233,7 +233,7 @@ def _knowledge_function(
     args, result = signature.args, signature.result
     now = column_functions.column_function(name, signature)
     row_by_row = row_by_row_function(name, args, limits, result)
-    if args[0] == BOOL:
+    if args[0] == BOOL and result.name != "array":
         if len(args) > _ENUMERATED_OPERANDS_MAX and name not in ("and", "or"):
             return row_by_row
         return logic.unary_function(name) if len(args) == 1 else logic.associative_function(name)
