@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from random import Random
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,8 +16,9 @@ from psycopg import sql
 
 from smile import lang
 from smile.algebra import mmpl, trees
+from smile.algebra.arrays import decode_array
 from smile.algebra.heading import Heading
-from smile.algebra.types import Value
+from smile.algebra.types import DataType, Value
 from smile.analysis.headings import Headings
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History, RecordedLine, read_events

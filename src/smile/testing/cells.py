@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from smile.algebra.coercions import parse_literal
-from smile.algebra.types import DataType
+from smile.algebra.types import STRING, DataType, array_type
 from smile.knowledge.values.json import Json, plain_json, tick_json
 from smile.testing.ticks import TICK, parse_tick, print_tick
 
@@ -85,12 +85,13 @@ def _parse_evolving_relation(text: str) -> tuple[Any, Json]:
 
 
 def _parse_evolving_array(text: str) -> tuple[Any, Json]:
+    data = array_type(STRING)  # elements are JSON, whatever their type
     if text[0] in "=≥≤":
-        value = parse_json(text[1:])
+        value = parse_value(text[1:], data)
         return value, {{"=": "exactly", "≥": "at_least", "≤": "at_most"}[text[0]]: value}
     if not text.endswith("?"):
         raise ValueError(f"{text!r} does not say what is known of an array; write =[…], ≥[…], ≤[…], […] ? or ?")
-    return parse_json(text[:-1]) if text != "?" else None, {"unknown": True}
+    return parse_value(text[:-1].strip(), data) if text != "?" else None, {"unknown": True}
 
 
 def print_cell(value: Any, knowledge: Json | None, data: DataType) -> str:
