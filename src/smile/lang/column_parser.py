@@ -54,7 +54,7 @@ def read_column(cursor: TokenCursor, colon: bool, in_table: bool = False) -> tup
     type_name, type_span = cursor.read_type_name()
     if cursor.is_at("<") or cursor.is_at("ARRAY"):
         hint = "An array is written as the type of its elements and brackets: int[]."
-        raise error("E013", f"{type_name} with another type is not supported", type_span, hint)
+        raise error("E013", "an array in this notation is not supported", type_span, hint)
     is_key = not in_table and type_name.upper() == "TIME" and cursor.skip("KEY")
     not_null, unique, checks = False, False, []
     while True:

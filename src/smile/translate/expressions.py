@@ -300,7 +300,11 @@ class ExpressionTranslator:
     def _array(self, node: exp.Array) -> TypedExpr:
         if not node.expressions:
             raise error("E031", "an empty array has no type", span_of(node), "Write CAST('{}' AS int[]).")
-        return self._call("array", node.expressions, span_of(node))
+        elements = [self._translate_node(e) for e in node.expressions]
+        if any(e.type.name in ("array", "relation") for e in elements):
+            hint = "The elements of an array are plain values."
+            raise error("E031", "an array of arrays or relations is not supported", span_of(node), hint)
+        return self.apply_function("array", elements, span_of(node))
 
     def _bracket(self, node: exp.Bracket) -> TypedExpr:
         return self._call("subscript", [node.this, *node.expressions], span_of(node))
