@@ -48,7 +48,10 @@ def names() -> st.SearchStrategy[str]:
 
 _SCALARS = (
     *types.SIMPLE_TYPES.values(),
-    *(types.array_type(element) for element in (types.BOOL, types.FLOAT, types.STRING, types.DATE, types.decimal_type(5, 2))),
+    *(
+        types.array_type(element)
+        for element in (types.BOOL, types.FLOAT, types.STRING, types.DATE, types.decimal_type(5, 2))
+    ),
     types.NULL,
     *(types.decimal_type(*shape) for shape in ((1, 0), (1, 1), (10, 2), (19, 0), (38, 0), (38, 10), (38, 38))),
 )

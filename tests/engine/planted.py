@@ -26,9 +26,9 @@ from smile.kernels.aggregates import (
     counts,
     exact_sums,
     group_extremes,
+    joined_values,
     latest,
     ordered_multiset,
-    strings,
     sums,
     value_seals as value_seal_index,
 )
@@ -165,7 +165,7 @@ def percentile_counts_values_that_have_left(patch: Patch) -> None:
 
 @canary()
 def texts_are_joined_in_one_direction_only(patch: Patch) -> None:
-    patch.setattr(strings, "_sort_ranks", lambda values, _: ranks(values))
+    patch.setattr(joined_values, "_sort_ranks", lambda values, _: ranks(values))
 
 
 @canary()

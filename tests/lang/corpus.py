@@ -198,7 +198,7 @@ QUERIES = [
     "SELECT a FROM s WHERE (a, b) IN ((1, 2), (3, 4)) AND (c, d) <> (1, 2) AND (a, b) IN (SELECT c, d FROM u)",
     "SELECT ROW_NUMBER() OVER (PARTITION BY b ORDER BY c) AS n FROM s QUALIFY n = 1 BEST 2 BY a",
     "SELECT BOOL_AND(a), BOOL_OR(a), STDDEV_SAMP(b), VAR_POP(b), ARG_MAX(a, b), ARG_MIN(a, b) FROM s",
-    "SELECT a[1], ARRAY['a', b][2], CAST(a AS int[]), (a)[1] + 1, f(a)[1], ARRAY[] FROM s",
+    "SELECT a[1], ARRAY['a', b][2], CAST(a AS int[]), (a)[1] + 1, F(a)[1], ARRAY[] FROM s",
     "SELECT a FROM s WHERE b = ANY(c) AND b <> ALL(ARRAY[1, 2])",
     "SELECT x FROM s, UNNEST(a) AS u(x), UNNEST(b) CROSS JOIN UNNEST(c) WITH ORDINALITY AS v(y, n)",
     "SELECT x FROM s LEFT JOIN UNNEST(ARRAY[1, 2]) AS x ON TRUE",

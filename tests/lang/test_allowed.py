@@ -168,7 +168,6 @@ def test_refused(text: str, construct: str, words: str | None) -> None:
         "SELECT {fn f(a)} FROM s",
         "SELECT TRY_CAST(a) FROM s",
         "SELECT CAST(a AS int FORMAT 'x') FROM s",
-        "SELECT CAST(a AS int[]) FROM s",
         "SELECT CAST(a, 'x') FROM s",
         "SELECT a BETWEEN SYMMETRIC 1 AND 2 FROM s",
         "SELECT a OVERLAPS b FROM s",

@@ -208,7 +208,7 @@ def unmatched(
     return left, right
 
 
-def agree(own: Value, theirs: Value) -> bool:
+def agree(own: Any, theirs: Any) -> bool:
     """Whether two values are the same. A sum of floats is exact here, and rounded at every step there; a quotient of
     decimals has 16 digits behind the point here, and at least 16 in all there."""
     if isinstance(own, tuple) and isinstance(theirs, tuple):
