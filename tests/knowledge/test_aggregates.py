@@ -164,6 +164,8 @@ def test_all_decided_and_sealed_is_final(function: AggregateName) -> None:
     cell, lo, hi = (Range.exactly(True), None, None) if type == BOOL else (Range.exactly(3), 0, 9)
     if type == STRING:
         cell, lo, hi = Range.exactly("a"), None, None
+    elif type.name == "array":
+        cell, lo, hi = Range.exactly(b"\x02"), None, None
     value = NestedRow({"a": cell}) if function == "group" else cell
     members = [Member(T, value, (1, 1), (1,)), Member(F, value, (2, 1), (2,)), Member(T, value, (3, 1), (3,))]
     assert aggregate(function, members, True, lo, hi, type).is_final
