@@ -12,12 +12,14 @@ from random import Random
 from typing import get_args
 
 from smile.algebra import mmpl
+from smile.algebra.arrays import encode_array
 from smile.algebra.coercions import type_ends
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading
 from smile.algebra.types import (
     BOOL,
     DATE,
+    ELEMENT_TYPES,
     FLOAT,
     INT,
     INTERVAL,
@@ -28,6 +30,7 @@ from smile.algebra.types import (
     TIMESTAMP,
     DataType,
     Value,
+    array_type,
     decimal_type,
 )
 from smile.analysis.type_analysis import TypeAnalysis
@@ -92,7 +95,8 @@ STREAMS = (
     mmpl.StreamDef("C", "t", _COLUMNS, (mmpl.Call("is not null", (_V,)), _CHECKS[1], mmpl.Call("or", tuple(_K_IS)))),
     mmpl.StreamDef("D", "t", _COLUMNS, (mmpl.Call("is not null", (_V,)),), unique=(("v",), ("k", "w"))),
 )
-COLUMN_TYPES = (INT, SUM_OF_INTS, STRING, TIME, BOOL, FLOAT, TIMESTAMP, DATE, INTERVAL, NARROW, TENTHS)
+INTS, STRINGS = array_type(INT), array_type(STRING)
+COLUMN_TYPES = (INTS, STRINGS, INT, SUM_OF_INTS, STRING, TIME, BOOL, FLOAT, TIMESTAMP, DATE, INTERVAL, NARROW, TENTHS)
 _CASTS: dict[str, tuple[DataType, ...]] = {
     "int": (SUM_OF_INTS, TENTHS, FLOAT, TIME, STRING), "float": (INT, NARROW), "decimal": (NARROW, TENTHS, INT, FLOAT),
     "time": (TIMESTAMP, INT), "timestamp": (DATE, TIME), "date": (TIMESTAMP,), "interval": (STRING,),
@@ -116,7 +120,20 @@ def _with_origins(random: Random) -> tuple[mmpl.StreamDef, ...]:
     return tuple(replace(s, many_origins=not s.unique and own_random.random() < 0.7) for s in STREAMS)
 
 
+ARRAYS = 0.12
+"""How many of the programs have streams with arrays. The other programs are those that would be drawn without them."""
+
+
+def _with_arrays(random: Random, streams: tuple[mmpl.StreamDef, ...]) -> tuple[mmpl.StreamDef, ...]:
+    if Random(f"{random.getstate()[1][:8]} arrays").random() >= ARRAYS:
+        return streams
+    return tuple(replace(s, columns=(*s.columns, ("a", INTS), ("b", STRINGS))) for s in streams)
+
+
 def _constant(data: DataType, random: Random) -> mmpl.Constant:
+    if data.name == "array":
+        elements = [_constant(data.element, random).value for _ in range(random.randint(0, 2))]
+        return mmpl.Constant(encode_array(elements, data.element), data)
     values: dict[str, list[Value]] = {
         "int": [0, 1, 2, 3], "string": ["a", "b"],
         "decimal": [Decimal(n).quantize(Decimal((0, (1,), -(data.scale or 0)))) for n in (0, 2, 4)],
@@ -147,7 +164,8 @@ class Programs:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.streams = _with_origins(random)
+        self.streams = _with_arrays(random, _with_origins(random))
+        self.has_arrays = ("a", INTS) in self.streams[0].columns
         self.program = mmpl.Program(self.streams, (), ())
         self.written = self._written_rows(Random(f"{random.getstate()[1][:8]} VALUES"))
         self.names = 0
@@ -169,6 +187,8 @@ class Programs:
                 (SESSIONS + FRAMES + TABLES, self._table), (1.0, self._lookup),
             ]  # fmt: skip
             return next(draw for limit, draw in special if chosen < limit)()
+        if self.has_arrays and own_random.random() < 0.7:
+            return self._arrays()
         chosen = self.random.random()
         heads = [
             (0.1, self._remaining), (0.2, self._newest), (0.28, self._offers), (0.36, self._first_times),
@@ -200,7 +220,7 @@ class Programs:
         """For a stream, VALUES with its columns. The programs are those that would be drawn otherwise."""
         if random.random() >= share:
             return {}
-        stream = random.choice(STREAMS)
+        stream = random.choice(self.streams)
         columns = ((stream.tick, TIME), *stream.columns)
         ticks = random.sample(range(-3, 12), random.randint(1, 6))
         rows = tuple(
@@ -252,6 +272,8 @@ class Programs:
             return mmpl.Call("not", (self._predicate(heading, depth - 1, among),))
         name = self.random.choice([c for c in among or heading.columns if heading.columns[c].name != "relation"])
         data = heading.columns[name]
+        if data.name == "array" and self.random.random() < 0.7:
+            return self._array_test(heading)
         if chosen < 0.45:
             return mmpl.Call(self.random.choice(("is null", "is not null")), (mmpl.ColumnRef(name),))
         if data == BOOL and chosen < 0.8:
@@ -392,7 +414,10 @@ class Programs:
         return mmpl.Asof(self.random.choice(("inner", "left")), rel, other, on, at)
 
     def _aggregate(self, heading: Heading) -> mmpl.Aggregate:
-        function: mmpl.AggregateName = self.random.choice(get_args(mmpl.AggregateName))
+        if self.has_arrays and self.random.random() < 0.2:
+            return self._array_aggregate(heading)
+        others = [name for name in get_args(mmpl.AggregateName) if name != "array_concat_agg"]
+        function: mmpl.AggregateName = self.random.choice(others)
         if function == "group":
             # A nested relation of groups that move forgets those that were left, so one within another is not tried.
             plain = tuple(c for c in heading.visible if heading.columns[c].name != "relation")
@@ -675,6 +700,62 @@ class Programs:
         elif chosen < 0.9:
             rel = self._applied(self.summarize, rel)
         return self._grown(rel, self.random.randint(0, 2))
+
+    def _arrays(self) -> mmpl.Rel:
+        """The elements of arrays of events, or of arrays that evolve: those of groups, and the latest ones."""
+        rel: mmpl.Rel = mmpl.RelationRef(self.random.choice(["A", "B", "C"]))
+        rel = self._grown(rel, self.random.choice((0, 0, 1)))
+        if self.random.random() < 0.5:
+            rel = self._applied(self._collected, rel)
+        for _ in range(self.random.choice((1, 1, 2))):
+            rel = self._applied(self.ungroup, rel)
+        return self._grown(rel, self.random.randint(0, 2))
+
+    def _collected(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        aggregates: list[tuple[str, mmpl.Aggregate]] = [(self._name(), self._array_aggregate(heading))]
+        if self.random.random() < 0.5:
+            function: mmpl.AggregateName = self.random.choice(("latest", "max", "earliest"))
+            column = mmpl.ColumnRef(self._column(heading, INTS, STRINGS))
+            aggregates.append((self._name(), mmpl.Aggregate(function, column)))
+        return mmpl.Summarize(rel, self._per(heading, 1), tuple(aggregates))
+
+    def _array_aggregate(self, heading: Heading) -> mmpl.Aggregate:
+        name = self.random.choice([c for c, t in heading.columns.items() if t.name in (*ELEMENT_TYPES, "array")])
+        column: mmpl.Expr = mmpl.ColumnRef(name)
+        if heading.columns[name].name != "array":
+            column = mmpl.Call("array", (column,))
+        if self.random.random() < 0.3:
+            descending = self.random.random() < 0.5
+            return mmpl.Aggregate("array_concat_agg", column, distinct=True, descending=descending)
+        ordered = [c for c in heading.visible if heading.columns[c].is_ordered]
+        columns = tuple(self.random.sample(ordered, min(len(ordered), self.random.randint(0, 2))))
+        directions = tuple(self.random.random() < 0.5 for _ in columns)
+        return mmpl.Aggregate("array_concat_agg", column, columns, directions=directions)
+
+    def ungroup(self, rel: mmpl.Rel) -> mmpl.Rel:
+        heading = self._heading(rel)
+        arrays = [c for c, t in heading.columns.items() if t.name == "array"]
+        if self.random.random() < 0.2:
+            made, column = self._name(), mmpl.ColumnRef(self._column(heading, INT, STRING, BOOL))
+            call = mmpl.Call("array", (column, self._constant(heading.columns[column.name])))
+            rel, arrays = mmpl.Extend(rel, ((made, call),)), [made]
+        name, keeps_empty = self.random.choice(arrays), self.random.random() < 0.3
+        return mmpl.Ungroup(rel, name, (self._name(),), self._name(), keeps_empty)
+
+    def _array_test(self, heading: Heading) -> mmpl.Expr:
+        """A predicate about an array."""
+        name = self.random.choice([c for c, t in heading.columns.items() if t.name == "array"])
+        array, element = mmpl.ColumnRef(name), heading.columns[name].element
+        value = self._constant(element)
+        first = mmpl.Call("subscript", (array, mmpl.Constant(self.random.randint(0, 2), INT)))
+        tests: list[mmpl.Expr] = [
+            mmpl.Call("array_contains", (array, value)),
+            mmpl.Call("=", (mmpl.Call("array_position", (array, value)), mmpl.Constant(1, INT))),
+            mmpl.Call("<", (mmpl.Call("cardinality", (array,)), mmpl.Constant(2, INT))),
+            mmpl.Call("=", (first, value)),
+        ]
+        return self.random.choice(tests)
 
     def _frames(self) -> mmpl.Rel:
         """Aggregates of rows before and after each event of a stream."""

@@ -86,6 +86,9 @@ inbox_waiting_bytes_max: Final = 2**26
 state_versions_kept: Final = 3
 """Soft checkpoints that are kept. If the newest is damaged, the one before it costs a little more replay."""
 
+array_elements_max: Final = 10_000
+"""Elements of an array in an event or from STRING_TO_ARRAY: UNNEST makes a row of each."""
+
 windows_max: Final = 10_000
 """Windows that one row may be in: a HOP makes one row for each."""
 

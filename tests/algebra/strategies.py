@@ -7,6 +7,7 @@ from typing import TypeVar, get_args
 from hypothesis import strategies as st
 
 from smile.algebra import mmpl, types
+from smile.algebra.arrays import encode_array
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
 from smile.algebra.types import DataType, Value
 
@@ -47,6 +48,10 @@ def names() -> st.SearchStrategy[str]:
 
 _SCALARS = (
     *types.SIMPLE_TYPES.values(),
+    *(
+        types.array_type(element)
+        for element in (types.BOOL, types.FLOAT, types.STRING, types.DATE, types.decimal_type(5, 2))
+    ),
     types.NULL,
     *(types.decimal_type(*shape) for shape in ((1, 0), (1, 1), (10, 2), (19, 0), (38, 0), (38, 10), (38, 38))),
 )
@@ -82,6 +87,9 @@ def _values(data_type: DataType) -> st.SearchStrategy[Value]:
             return st.integers(DATE_MIN, DATE_MAX)
         case "bytes":
             return st.binary(max_size=4)
+        case "array":
+            elements = st.lists(st.none() | _values(data_type.element), max_size=3)
+            return elements.map(lambda values: encode_array(values, data_type.element))
     return st.none()
 
 
@@ -113,7 +121,7 @@ def expressions() -> st.SearchStrategy[mmpl.Expr]:
 
 @cache
 def aggregates() -> st.SearchStrategy[mmpl.Aggregate]:
-    others = ("group", "string_agg", *mmpl.PERCENTILES)
+    others = ("group", *mmpl.JOINING_AGGREGATES, *mmpl.PERCENTILES)
     orders = _tuples(st.tuples(names(), st.booleans()), 0, 2).map(
         lambda pairs: tuple(zip(*pairs, strict=True)) or ((), ())
     )
@@ -136,6 +144,18 @@ def aggregates() -> st.SearchStrategy[mmpl.Aggregate]:
             expressions(),
             descending=st.booleans(),
             separator=st.text(),
+            distinct=st.just(True),
+        ),
+        st.builds(
+            lambda arg, order: mmpl.Aggregate("array_concat_agg", arg, order[0], directions=order[1]),
+            expressions(),
+            orders,
+        ),
+        st.builds(
+            mmpl.Aggregate,
+            st.just("array_concat_agg"),
+            expressions(),
+            descending=st.booleans(),
             distinct=st.just(True),
         ),
         st.just(mmpl.Aggregate("count")),
@@ -174,6 +194,7 @@ def _operators(inner: st.SearchStrategy[mmpl.Rel]) -> st.SearchStrategy[mmpl.Rel
         st.builds(mmpl.Window, st.just("hop"), inner, names(), _INTS, _INTS, st.just(0) | _INTS),
         st.builds(mmpl.Over, inner, columns, names(), st.none() | _INTS, named),
         st.builds(mmpl.OverRows, inner, columns, names(), _INTS, _INTS, named),
+        st.builds(mmpl.Ungroup, inner, names(), _tuples(names(), 1, 2), names(), st.booleans()),
         st.builds(mmpl.Session, inner, names(), columns, _INTS),
         st.builds(mmpl.Silence, inner, names(), names(), columns, _INTS),
         st.builds(mmpl.Merge, _tuples(inner, 1, 3)),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from smile.algebra.arrays import decode_array, encode_array
 from smile.algebra.coercions import EPOCH, TIMESTAMP_MAX, TIMESTAMP_MIN, can_cast, fit_number
 from smile.algebra.functions.catalogue import (
     DECREASING,
@@ -36,6 +37,7 @@ from smile.algebra.types import (
     TIMESTAMP,
     DataType,
     Value,
+    array_type,
     decimal_type,
     relation_type,
 )
@@ -48,7 +50,7 @@ SECOND = 1_024_000_000
 NOON = 1_709_208_000_123_456  # 2024-02-29 12:00:00.123456, a Thursday
 
 
-def type_of_value(value: Value) -> DataType:
+def type_of_value(value: Any) -> DataType:
     match value:
         case None:
             return NULL
@@ -62,10 +64,15 @@ def type_of_value(value: Value) -> DataType:
             return MONEY
         case bytes():
             return BYTES
+        case list():
+            return array_type(type_of_value(next((v for v in value if v is not None), None)))
     return STRING
 
 
-EXAMPLES: dict[str, list[tuple[tuple[Value, ...], Value]]] = {
+Example = Value | list[Value]
+"""A list is an array."""
+
+EXAMPLES: dict[str, list[tuple[tuple[Any, ...], Example]]] = {
     "+": [((2, 3), 5), ((INT_MAX, 1), None), ((1.5, 1), 2.5), ((D("1.10"), 2), D("3.10")), ((None, 1), None)],
     "-": [((2, 3), -1), ((INT_MIN, 1), None), ((D("1.10"), D("0.10")), D("1.00"))],
     "*": [((4, -3), -12), ((2**62, 2), None), ((D("1.10"), D("1.10")), D("1.2100")), ((1e200, 1e200), None)],
@@ -90,6 +97,29 @@ EXAMPLES: dict[str, list[tuple[tuple[Value, ...], Value]]] = {
     "greatest": [((1, None, 3), 3), ((None, None), None), (("a", "b"), "b")],
     "least": [((1, None, 3), 1)],
     "||": [(("a", "b"), "ab"), (("a", 1), "a1"), ((b"a", b"b"), b"ab"), (("a", None), None)],
+    "array": [((1, None, 2), [1, None, 2]), (("a", "b"), ["a", "b"])],
+    "subscript": [(([7, 8], 2), 8), (([7, 8], 0), None), (([7, 8], 3), None), (([None, 8], 1), None)],
+    "cardinality": [(([7, None],), 2)],
+    "array_contains": [
+        (([7, 8], 8), True),
+        (([7, 8], 9), False),
+        (([7, None], 9), None),
+        (([7, None], 7), True),
+        (([7], None), None),
+        (([7, 8], 7.5), False),
+    ],
+    "array_position": [(([7, 8], 8), 2), (([7, 8], 9), None), (([7, None], None), 2)],
+    "array_to_string": [
+        ((["a", None, "b"], "-"), "a-b"),
+        ((["a", None], "-", "?"), "a-?"),
+        (([1.5, 2.0], ","), "1.5,2"),
+    ],
+    "string_to_array": [
+        (("a,b,", ","), ["a", "b", ""]),
+        (("ab", None), ["a", "b"]),
+        (("", ","), []),
+        (("a,b", ""), ["a,b"]),
+    ],
     "concat": [(("a", None, 1, True), "a1true")],
     "concat_ws": [((", ", "a", None, 1, ""), "a, 1, "), ((None, "a"), None), ((",", None), "")],
     "lpad": [
@@ -221,10 +251,11 @@ EXTRACTED_FROM_NOON: dict[str, Value] = {
 }
 
 
-def run(name: str, values: tuple[Value, ...], types: tuple[DataType, ...]) -> Value:
+def run(name: str, values: tuple[Any, ...], types: tuple[DataType, ...]) -> Value:
     """Casts the arguments to the types of the signature, as the translator does, and evaluates the call."""
     signature = resolve_signature(name, types)
     assert signature is not None, (name, types)
+    values = tuple(encode_array(v, t.element) if isinstance(v, list) else v for v, t in zip(values, types, strict=True))
     args = tuple(Cast(Constant(v, t), a) for v, t, a in zip(values, types, signature.args, strict=True))
     assert type_of(Call(name, args), {}) == signature.result
     return evaluate_expr(Call(name, args), {}, {})
@@ -233,7 +264,11 @@ def run(name: str, values: tuple[Value, ...], types: tuple[DataType, ...]) -> Va
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples(name: str) -> None:
     for values, expected in EXAMPLES[name]:
-        result = run(name, values, tuple(map(type_of_value, values)))
+        types = tuple(map(type_of_value, values))
+        result: Any = run(name, values, types)
+        if isinstance(expected, list):
+            element = STRING if name == "string_to_array" else types[0]
+            result = decode_array(result, element)
         assert (result, type(result)) == (expected, type(expected)), (values, result)
 
 

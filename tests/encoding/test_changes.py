@@ -47,6 +47,8 @@ def _message(view: str, source: InputRelation, row: Json, horizons: Horizons) ->
 
     def plain(name: str, value: Any) -> Any:
         data = heading.columns[name]
+        if data.name == "array" and value is not None:
+            return [plain_json(element, data.element) for element in value]
         if data.name == "relation" and value is not None:
             value = [((), row) for row in value]  # the keys go without saying
         return plain_json(value, data)

@@ -19,16 +19,16 @@ from smile.columns.values import ValueColumn, concat, ranks
 from smile.encoding import json_changes
 from smile.engine import exchange, local, plan
 from smile.horizons import END, HORIZON_MIN, split_name
-from smile.kernels import best, last, materialized_view, ordering, row_wise, seals, session, silence, values
+from smile.kernels import best, last, materialized_view, ordering, row_wise, seals, session, silence, ungroup, values
 from smile.kernels.aggregates import (
     contributions,
     count_distinct,
     counts,
     exact_sums,
     group_extremes,
+    joined_values,
     latest,
     ordered_multiset,
-    strings,
     sums,
     value_seals as value_seal_index,
 )
@@ -165,7 +165,17 @@ def percentile_counts_values_that_have_left(patch: Patch) -> None:
 
 @canary()
 def texts_are_joined_in_one_direction_only(patch: Patch) -> None:
-    patch.setattr(strings, "_sort_ranks", lambda values, _: ranks(values))
+    patch.setattr(joined_values, "_sort_ranks", lambda values, _: ranks(values))
+
+
+@canary()
+def elements_of_an_array_that_changes_are_certain(patch: Patch) -> None:
+    real = ungroup.UngroupTransform._column
+    patch.setattr(
+        ungroup.UngroupTransform,
+        "_column",
+        lambda self, now, is_final: real(self, now, np.ones(len(is_final), bool)),
+    )
 
 
 @canary()

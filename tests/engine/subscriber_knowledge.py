@@ -102,6 +102,8 @@ def _value(knowledge: Any) -> Any:
     """Numbers beyond a float travel as text, and are compared as numbers all the same."""
     if isinstance(knowledge, str) and re.fullmatch(r"-?\d+(\.\d+)?", knowledge):
         return Fraction(knowledge)
+    if isinstance(knowledge, list):  # an array
+        return [(element is None, 0 if element is None else _value(element)) for element in knowledge]
     return knowledge
 
 

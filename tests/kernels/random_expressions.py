@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from smile.algebra import mmpl
+from smile.algebra.arrays import encode_array
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, can_cast, type_ends
 from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, Signature, resolve_signature
 from smile.algebra.types import (
@@ -72,6 +73,8 @@ def value(random: Random, data: DataType) -> Any:
             return random.choice(_TEXTS)
         case "bytes":
             return random.choice((b"", b"a", b"\xff", b"ab"))
+        case "array":
+            return encode_array([nullable(random, data.element) for _ in range(random.choice((0, 1, 2)))], data.element)
         case "timestamp":
             return random.choice((TIMESTAMP_MIN, TIMESTAMP_MAX, 0, 1, -1, random.randint(TIMESTAMP_MIN, TIMESTAMP_MAX)))
         case "date":

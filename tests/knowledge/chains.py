@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import settings, strategies as st
 
+from smile.algebra.arrays import encode_array
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, EXACT_CONTEXT, TIMESTAMP_MAX, TIMESTAMP_MIN
 from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS, Signature, resolve_signature
 from smile.algebra.types import (
@@ -26,6 +27,7 @@ from smile.algebra.types import (
     TIMESTAMP,
     DataType,
     Value,
+    array_type,
     decimal_type,
 )
 from smile.knowledge.values.cell_knowledge import CellKnowledge
@@ -37,7 +39,21 @@ from tests.repeatable import scaled
 
 MONEY = decimal_type(6, 2)
 WIDEST = decimal_type(38, 0)
-POOL = (BOOL, INT, FLOAT, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES, MONEY, WIDEST)
+POOL = (
+    BOOL,
+    INT,
+    FLOAT,
+    STRING,
+    TIME,
+    INTERVAL,
+    TIMESTAMP,
+    DATE,
+    BYTES,
+    MONEY,
+    WIDEST,
+    array_type(INT),
+    array_type(STRING),
+)
 RANDOMS = st.integers(0, 2**64 - 1).map(Random)
 """Much cheaper than drawing each value with Hypothesis. Thousands of cases find more errors; shrinking is not
 needed."""
@@ -83,6 +99,9 @@ def ordinary(random: Random, type: DataType) -> Any:
             return random.choice(WORDS)
         case "bytes":
             return random.choice([b"", b"a", b"ab", b"b"])
+        case "array":
+            few = [None, *(ordinary(random, type.element) for _ in range(2))]
+            return encode_array([random.choice(few) for _ in range(random.choice((0, 1, 1, 2, 3)))], type.element)
         case "timestamp":
             return random.randint(-(10**14), 10**14)
     return random.randint(-20, 20)
@@ -98,7 +117,7 @@ def extreme(random: Random, type: DataType) -> Any:
             top = 10 ** (type.digits or 38) - 1
             units = random.choice([-top, -top + 1, -1, 0, 1, top - 1, top, random.randint(-top, top)])
             return Decimal(units).scaleb(-(type.scale or 0), EXACT_CONTEXT)
-        case "string" | "bytes":
+        case "string" | "bytes" | "array":
             return ordinary(random, type)
     least, greatest = {"timestamp": (TIMESTAMP_MIN, TIMESTAMP_MAX), "date": (DATE_MIN, DATE_MAX)}.get(
         type.name, (INT_MIN, INT_MAX)

@@ -13,7 +13,7 @@ from hypothesis import given
 from smile.algebra.coercions import EXACT_CONTEXT
 from smile.algebra.mmpl import Aggregate, AggregateName
 from smile.algebra.percentiles import value_between
-from smile.algebra.types import BOOL, FLOAT, INT, INT_MAX, INT_MIN, INTERVAL, STRING, DataType, Value
+from smile.algebra.types import BOOL, FLOAT, INT, INT_MAX, INT_MIN, INTERVAL, STRING, DataType, Value, array_type
 from smile.knowledge.values.aggregates import Member, aggregate
 from smile.knowledge.values.cell_knowledge import CellKnowledge
 from smile.knowledge.values.latest import LatestValue
@@ -32,6 +32,7 @@ TYPES = {name: [INT, FLOAT, MONEY] for name in FUNCTIONS} | {
     "earliest": [INT, STRING],
     "percentile_cont": [FLOAT, INTERVAL],
     "string_agg": [STRING],
+    "array_concat_agg": [array_type(INT)],
     "percentile_disc": [INT, FLOAT, MONEY],
 }
 
@@ -49,7 +50,7 @@ class GroupHistory:
 
 def random_history(random: Random, type: DataType, rows: bool, overflows: bool = False) -> GroupHistory:
     domains: list[tuple[Any, Any]] = [(None, None), (0, None), (None, 0), (-15, 15), (0, 0)]
-    lo, hi = random.choice(domains) if type not in (STRING, BOOL) else (None, None)
+    lo, hi = random.choice(domains) if type.is_number or type == INTERVAL else (None, None)
     sealed_after = random.random() < 0.5
     sealed_before = sealed_after and random.random() < 0.5
     before, after, end = [], [], []
@@ -120,6 +121,9 @@ def plain(function: str, end: list[tuple[bool, Value, tuple[int, int]]], type: D
         case "string_agg":
             texts: list[Any] = [v for is_shown, v, _ in end if is_shown and v is not None]  # in the order of the key
             return "".join(texts) if texts else None
+        case "array_concat_agg":
+            arrays: list[Any] = [v for is_shown, v, _ in end if is_shown and v is not None]
+            return b"".join(arrays) if arrays else None
         case "percentile_disc":
             return sorted(values)[(len(values) - 1) // 2] if values else None
     raise AssertionError(f"write here what {function} is in plain SQL, and in TYPES what it can be applied to")
@@ -160,6 +164,8 @@ def test_all_decided_and_sealed_is_final(function: AggregateName) -> None:
     cell, lo, hi = (Range.exactly(True), None, None) if type == BOOL else (Range.exactly(3), 0, 9)
     if type == STRING:
         cell, lo, hi = Range.exactly("a"), None, None
+    elif type.name == "array":
+        cell, lo, hi = Range.exactly(b"\x02"), None, None
     value = NestedRow({"a": cell}) if function == "group" else cell
     members = [Member(T, value, (1, 1), (1,)), Member(F, value, (2, 1), (2,)), Member(T, value, (3, 1), (3,))]
     assert aggregate(function, members, True, lo, hi, type).is_final

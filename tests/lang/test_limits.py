@@ -67,7 +67,7 @@ REFUSED = {
     "NOT": (view("NOT " * MANY + "a"), "E012", 1),
     "minus": (view("- " * MANY + "a"), "E012", 1),
     "cases": (view("CASE WHEN a THEN " * MANY + "a" + " END" * MANY), "E012", 1),
-    "brackets": (view("a" + "[1]" * MANY), "E013", 1),
+    "brackets": (view("a" + "[1]" * MANY), "E012", 1),
     "joins without ON": ("CREATE VIEW v AS SELECT a FROM s" + " JOIN s" * MANY, "E010", 1),
     "limits": (nested_queries("SELECT a FROM s LIMIT (", ")", 150), "E033", 1),
     "relations in parentheses": ("CREATE VIEW v AS SELECT a FROM " + "(" * 190 + "s" + ")" * 190, "E013", 1),

@@ -222,6 +222,8 @@ class Histories:
             near = [*self.ticks[-4:], tick, tick - before, tick + 1, tick + after]
             value = min(max(0, self.random.choice(near)), TICK_MAX)
             return value if data.name == "time" else value // TICKS_PER_MICROSECOND
+        if data.name == "array":
+            return [self._value(data.element, tick) for _ in range(self.random.choice((0, 1, 2, 3)))]  # type: ignore[return-value]  # as in JSON
         values = self.values[data.name]
         fitting = values if data.name != "decimal" else [v for v in values if fit_number(v, data) is not None]
         return self.random.choice(fitting)  # type: ignore[no-any-return]

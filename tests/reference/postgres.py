@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.types.datetime import TimestampLoader
 
+from smile.algebra.arrays import decode_array
 from smile.algebra.heading import Heading
 from smile.algebra.types import TICKS_PER_MICROSECOND, DataType, Value
 from smile.demo.postgres_server import initialized_server
@@ -53,6 +54,8 @@ EPOCH = datetime(1970, 1, 1)
 
 
 def type_name(data: DataType) -> str:
+    if data.name == "array":
+        return f"{type_name(data.element)}[]"
     return f"numeric({data.digits}, {data.scale})" if data.name == "decimal" else TYPES[data.name]
 
 
@@ -180,13 +183,16 @@ def read(connection: Connection, name: str, heading: Heading) -> list[tuple[Valu
     type_names = [connection.adapters.types[column.type_code].name for column in cursor.description]
     assert len(type_names) == len(types), f"{name} has {len(type_names)} columns, not {len(types)}"
     for column, data, own in zip(heading.visible, types, type_names, strict=True):
-        assert data.name == "null" or own in READ_AS[data.name], f"{name}.{column} is {own}, not {data}"
+        element = data.element if data.name == "array" else data
+        assert data.name == "null" or own in READ_AS[element.name], f"{name}.{column} is {own}, not {data}"
     return [tuple(map(_taken, row)) for row in cursor]
 
 
 def _given(value: Value, data: DataType) -> Any:
     if value is None or isinstance(value, bool):
         return value
+    if data.name == "array" and isinstance(value, bytes):
+        return [_given(element, data.element) for element in decode_array(value, data.element)]
     if isinstance(value, int) and data.name == "timestamp":
         return EPOCH + timedelta(microseconds=value)
     if isinstance(value, int) and data.name == "date":
@@ -195,6 +201,8 @@ def _given(value: Value, data: DataType) -> Any:
 
 
 def _taken(value: Any) -> Value:
+    if isinstance(value, list):
+        return tuple(map(_taken, value))  # type: ignore[return-value]  # an array
     if isinstance(value, datetime):
         return (value - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, date):

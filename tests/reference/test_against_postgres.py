@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from random import Random
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,8 +16,9 @@ from psycopg import sql
 
 from smile import lang
 from smile.algebra import mmpl, trees
+from smile.algebra.arrays import decode_array
 from smile.algebra.heading import Heading
-from smile.algebra.types import Value
+from smile.algebra.types import DataType, Value
 from smile.analysis.headings import Headings
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History, RecordedLine, read_events
@@ -176,12 +178,21 @@ def differences(
         postgres.insert(connection, stream, program.headings[stream], list(events.values()))
     for name in views:
         heading = program.headings[name]
-        own = [tuple(row.cells[c].now for c in heading.visible) for row in relations[name].values() if row.is_shown]
+        types = heading.columns
+        own = [
+            tuple(_own_value(row.cells[c].now, types[c]) for c in heading.visible)
+            for row in relations[name].values()
+            if row.is_shown
+        ]
         theirs = postgres.read(connection, name, heading)
         ours_only, theirs_only = unmatched(own, theirs)
         if ours_only or theirs_only:
             query = lang.print_expression(program.plain[name].query)
             yield f"{name}: {query}\n  the reference only: {ours_only}\n  PostgreSQL only: {theirs_only}"
+
+
+def _own_value(value: Any, data: DataType) -> Any:
+    return tuple(decode_array(value, data.element)) if data.name == "array" and value is not None else value
 
 
 def unmatched(
@@ -197,9 +208,11 @@ def unmatched(
     return left, right
 
 
-def agree(own: Value, theirs: Value) -> bool:
+def agree(own: Any, theirs: Any) -> bool:
     """Whether two values are the same. A sum of floats is exact here, and rounded at every step there; a quotient of
     decimals has 16 digits behind the point here, and at least 16 in all there."""
+    if isinstance(own, tuple) and isinstance(theirs, tuple):
+        return len(own) == len(theirs) and all(map(agree, own, theirs))
     if isinstance(own, float) and isinstance(theirs, float):
         return math.isclose(own, theirs, rel_tol=1e-12)
     if isinstance(own, Decimal) and isinstance(theirs, Decimal) and own.as_tuple().exponent == -QUOTIENT_SCALE:

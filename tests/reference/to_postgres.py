@@ -13,6 +13,7 @@ from sqlglot import exp
 from smile.algebra.coercions import parse_interval
 from smile.algebra.types import INT_MIN
 from smile.lang import (
+    ArrayAggregate,
     BestClause,
     CreateView,
     Earliest,
@@ -76,6 +77,10 @@ def _respell(node: exp.Expr) -> exp.Expr:
             return _percentile(node)
         case StringAggregate():
             return _string_aggregate(node)
+        case ArrayAggregate():
+            return _array_aggregate(node)
+        case exp.Bracket():
+            node.set("offset", 1)  # PostgreSQL counts from 1 too
     return node
 
 
@@ -96,6 +101,17 @@ def _string_aggregate(node: StringAggregate) -> exp.Expr:
     if ordered:
         separator = exp.Order(this=separator, expressions=ordered)
     return exp.Anonymous(this="STRING_AGG", expressions=[text, separator])
+
+
+def _array_aggregate(node: ArrayAggregate) -> exp.Expr:
+    value: exp.Expr = node.this
+    ordered = node.order
+    if node.is_distinct:
+        ordered = [exp.Ordered(this=value.copy(), desc=node.descending)]
+        value = exp.Distinct(expressions=[value])
+    argument = exp.Order(this=value, expressions=ordered) if ordered else value
+    call = exp.Anonymous(this="ARRAY_AGG", expressions=[argument])
+    return call if node.filter is None else exp.Filter(this=call, expression=exp.Where(this=node.filter))
 
 
 def _wrap(select: exp.Select) -> None:
@@ -161,7 +177,7 @@ def _sources(select: exp.Select, scope: Scope) -> list[Source]:
         if isinstance(node, exp.Table):
             known = scope.get(name_of(node.name))
             columns = known.columns if known else ()
-        elif isinstance(node, exp.Values):
+        elif isinstance(node, exp.Values | exp.Unnest):
             known, columns = None, ()  # its alias names the columns
         else:
             columns = _outputs(node.this, scope)
@@ -249,9 +265,9 @@ def _break_ties(select: exp.Select, sources: list[Source]) -> None:
 
 
 def _order_texts(select: exp.Select, sources: list[Source]) -> None:
-    """STRING_AGG joins texts in the order of the key, after that which it names."""
-    for node in _own(select, StringAggregate):
-        assert isinstance(node, StringAggregate)
+    """STRING_AGG and ARRAY_AGG have the order of the key, after that which they name."""
+    for node in _own(select, StringAggregate, ArrayAggregate):
+        assert isinstance(node, StringAggregate | ArrayAggregate)
         if not node.is_distinct:
             keys = [exp.Ordered(this=key, desc=False, nulls_first=False) for key in _keys(sources)]
             node.set("order", [*node.order, *keys])

@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 
 from smile.algebra import mmpl
-from smile.algebra.types import TICKS_PER_MICROSECOND
+from smile.algebra.arrays import decode_array
+from smile.algebra.types import TICKS_PER_MICROSECOND, DataType
 from smile.encoding.json_changes import json_changes
 from smile.engine.plan import build_plan
 from smile.errors import Diagnostic, SmileError
@@ -140,6 +141,8 @@ def comparable(value: Value) -> Value:
         return value.isoformat()
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return float(f"{float(value):.9g}") + 0.0
+    if isinstance(value, list):
+        return tuple(map(comparable, value))
     return value
 
 
@@ -178,10 +181,7 @@ def smile_rows(queries: Sequence[Query], events: Sequence[Any], random: Random) 
     final = final_rows(compiled.original, events)
     headings = [compiled.analysis.relations[f"V{i}"].heading.columns for i in range(len(queries))]
     reference = [
-        _counted(
-            (_typed(plain_json(v, columns[c]), columns[c].name) for c, v in row.items())
-            for row in final[f"V{i}"].values()
-        )
+        _counted((_plain(v, columns[c]) for c, v in row.items()) for row in final[f"V{i}"].values())
         for i, columns in enumerate(headings)
     ]
     snapshots = list(_snapshots(compiled, events, random))
@@ -245,6 +245,12 @@ def _batches(program: mmpl.Program, events: Sequence[Any], cuts: Sequence[int]) 
         yield input_batch_between(program, before, after)
         before = after
     yield input_batch_between(program, before, before.with_finished_streams())
+
+
+def _plain(value: Value, data: DataType) -> Value:
+    if data.name == "array":
+        return None if value is None else decode_array(value, data.element)
+    return _typed(plain_json(value, data), data.name)
 
 
 def _typed(value: Value, type_name: str) -> Value:

@@ -492,6 +492,48 @@ class Queries:
             )
         )  # fmt: skip
 
+    def array(self) -> str:
+        """Arrays, and their elements as rows. All texts have parts between letters a."""
+        table = self.random.choice(("a", "b"))
+        tick, number, text = f"{table}.{TICKS[table]}", self.number(table), self.text(table)
+        array = self.random.choice(
+            (
+                f"STRING_TO_ARRAY({text}, 'a')", f"ARRAY[{text}, 'b', NULL]", f"ARRAY[{number}, {table}.n]",
+                "CAST('{1,NULL,3}' AS bigint[])", f"STRING_TO_ARRAY({text}, 'a')",
+            )
+        )  # fmt: skip
+        is_text = "STRING" in array or "'b'" in array
+        value = self.random.choice((text, f"'{self.random.choice(TEXTS)}'")) if is_text else number
+        test = self.random.choice(
+            (f"{value} = ANY({array})", f"{value} <> ALL({array})", f"CARDINALITY({array}) > 1",
+             f"({array})[{self.random.randint(0, 3)}] = {value}", f"{array} >= {array}", f"{array} IS NULL")
+        )  # fmt: skip
+        result = self.random.choice(
+            (array, f"({array})[{self.random.randint(0, 3)}]", f"ARRAY_LENGTH({array}, 1)", f"ARRAY_POSITION({array}, {value})",
+             f"ARRAY_TO_STRING({array}, '-', '*')", f"CAST({array} AS text)")
+        )  # fmt: skip
+        collected = self.random.choice(
+            (f"ARRAY_AGG({number} ORDER BY {text} DESC, {tick})", f"ARRAY_AGG(DISTINCT {text})",
+             f"ARRAY_AGG({text} ORDER BY {tick}) FILTER (WHERE {self.condition(table, 0)})",
+             f"ARRAY_AGG(DISTINCT {number} ORDER BY {number} DESC)")
+        )  # fmt: skip
+        join = self.random.choice((", ", " CROSS JOIN ", " CROSS JOIN LATERAL "))
+        rows = self.random.choice(
+            (f"{table}{join}UNNEST({array}) AS u (e)", f"{table}{join}UNNEST({array}) WITH ORDINALITY AS u (e, i)",
+             f"{table} LEFT JOIN UNNEST({array}) AS u (e) ON TRUE")
+        )  # fmt: skip
+        return self.random.choice(
+            (
+                f"SELECT {result} AS v FROM {table}{self._where(table)}",
+                f"SELECT {result} AS v FROM {table} WHERE {test}",
+                f"SELECT {array} AS k, COUNT(*) AS m FROM {table} GROUP BY {array}",
+                f"SELECT {table}.x AS k, {collected} AS g FROM {table}{self._where(table)} GROUP BY {table}.x",
+                f"SELECT {value} AS v, u.* FROM {rows}{self._where(table)}",
+                f"SELECT u.e AS k, COUNT(*) AS m, MAX({number}) AS g FROM {rows}{self._where(table)} GROUP BY u.e",
+                f"SELECT q.k, e FROM (SELECT {table}.x AS k, {collected} AS g FROM {table} GROUP BY {table}.x) AS q, UNNEST(g) AS u (e)",
+            )
+        )  # fmt: skip
+
     def common_tables(self) -> str:
         return (
             f"WITH p AS ({self.select().replace('SELECT DISTINCT', 'SELECT')}), "
@@ -557,7 +599,7 @@ _KINDS: dict[str, Callable[[Queries], str | tuple[str, str]]] = {
     "scalar subquery": Queries.scalar_subquery, "quantified": Queries.quantified, "lateral": Queries.lateral, "ranking": Queries.ranking, "DISTINCT ON": Queries.distinct_on,
     "limit": Queries.limit, "running aggregate": Queries.running, "common tables": Queries.common_tables,
     "frame of rows": Queries.frame, "several windows": Queries.several_windows, "session": Queries.session, "as of": Queries.as_of, "correlated value": Queries.correlated_value, "table": Queries.table, "times": Queries.times,
-    "windows of time": Queries.windows_of_time, "beyond": Queries.beyond,
+    "windows of time": Queries.windows_of_time, "array": Queries.array, "beyond": Queries.beyond,
 }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""The Arrow type of each data type. It is the same everywhere.
+"""The Arrow types of each data type: the one in the log and in state, and the one that clients see, which differs for
+arrays.
 
 Times, timestamps, dates and intervals are integers, as described in `smile.algebra.types`. They are formatted
 when they are shown.
@@ -12,6 +13,7 @@ from smile.algebra.types import TIME, DataType
 _SIMPLE_ARROW_TYPES = {
     "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
     "time": pa.int64(), "interval": pa.int64(), "timestamp": pa.int64(), "date": pa.int64(), "null": pa.null(),
+    "array": pa.binary(),
 }  # fmt: skip
 
 
@@ -21,6 +23,15 @@ def arrow_type(data: DataType) -> pa.DataType:
     if data.name == "relation":
         return pa.list_(pa.struct([(name, arrow_type(column)) for name, column in data.columns]))
     return _SIMPLE_ARROW_TYPES[data.name]
+
+
+def wire_type(data: DataType) -> pa.DataType:
+    """The Arrow type of values that clients send and receive."""
+    if data.name == "array":
+        return pa.list_(wire_type(data.element))
+    if data.name == "relation":
+        return pa.list_(pa.struct([(name, wire_type(column)) for name, column in data.columns]))
+    return arrow_type(data)
 
 
 def stream_types(stream: mmpl.StreamDef) -> dict[str, DataType]:

@@ -7,12 +7,14 @@ Timestamps and dates lie in the years 1 to 9999, so that each can be written as 
 import math
 import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, Overflow
 from fractions import Fraction
 from typing import Final
 
 from smile import limits
+from smile.algebra.arrays import decode_array, encode_array, join_elements, split_elements
 from smile.algebra.types import (
     DATE,
     INT_MAX,
@@ -24,6 +26,7 @@ from smile.algebra.types import (
     TIMESTAMP,
     DataType,
     Value,
+    array_type,
     decimal_type,
 )
 from smile.horizons import is_clock_tick
@@ -76,6 +79,9 @@ def common_type(a: DataType, b: DataType) -> DataType | None:
     temporal_types = (DATE, TIMESTAMP, TIME)
     if a in temporal_types and b in temporal_types:
         return max(a, b, key=temporal_types.index)
+    if a.name == b.name == "array":
+        element = common_type(a.element, b.element)
+        return None if element is None else array_type(element)
     return None
 
 
@@ -99,6 +105,10 @@ def can_cast(a: DataType, b: DataType) -> bool:
         return True
     if "relation" in (a.name, b.name) or b == NULL:
         return False
+    if a.name == b.name == "array":
+        return can_cast(a.element, b.element)
+    if "array" in (a.name, b.name):
+        return "string" in (a.name, b.name)
     if "string" in (a.name, b.name) or (a.is_number and b.is_number):
         return True
     pair = {a.name, b.name}
@@ -107,7 +117,9 @@ def can_cast(a: DataType, b: DataType) -> bool:
 
 def is_monotone_cast(a: DataType, b: DataType) -> bool:
     """Whether the cast preserves the order of values."""
-    return a in (b, NULL) or (can_cast(a, b) and "string" not in (a.name, b.name) and b.name != "bool")
+    return a in (b, NULL) or (
+        can_cast(a, b) and "array" not in (a.name, b.name) and "string" not in (a.name, b.name) and b.name != "bool"
+    )
 
 
 def cast(value: Value, source: DataType, target: DataType) -> Value:
@@ -123,6 +135,10 @@ def cast(value: Value, source: DataType, target: DataType) -> Value:
             return parse_literal(value.strip(" \t\n\r\f\v"), target)
         except ValueError:
             return None
+    if target.name == "array":
+        assert isinstance(value, bytes)
+        elements = decode_array(value, source.element)
+        return encode_array((cast(e, source.element, target.element) for e in elements), target.element)
     if target.name == "bool":
         return value != 0
     if target.is_number:
@@ -216,13 +232,30 @@ def parse_literal(text: str, type: DataType) -> Value:
             if not text.startswith("\\x"):
                 raise ValueError(f"'{text}' is not a byte string; write for example '\\x0aff'")
             return bytes.fromhex(text[2:])
+        case "array":
+            return parse_array(text, type)
     raise ValueError(f"there is no literal of type {type}")
+
+
+def parse_array(text: str, type: DataType) -> bytes:
+    element, texts = type.element, split_elements(text)
+    if len(texts) > limits.array_elements_max:
+        raise ValueError(f"an array has at most {limits.array_elements_max:,} elements, this one has {len(texts):,}")
+    return encode_array((None if t is None else parse_literal(t, element) for t in texts), element)
+
+
+def array_text(value: bytes, type: DataType, text_of: Callable[[Value, DataType], str]) -> str:
+    """The text of an array, with `text_of` each element."""
+    elements = decode_array(value, type.element)
+    return join_elements(None if e is None else text_of(e, type.element) for e in elements)
 
 
 def literal_text(value: Value, type: DataType) -> str:
     """The text that `parse_literal` reads back as this value."""
     if value is None:
         raise ValueError("NULL has no text")
+    if type.name == "array" and isinstance(value, bytes):
+        return array_text(value, type, literal_text)
     return interval_text(int(value)) if type == INTERVAL else to_text(value, type)
 
 
@@ -251,9 +284,16 @@ def to_text(value: Value, type: DataType) -> str:
             return _float_text(value)
         case Decimal():
             return f"{value:f}"
+        case bytes() if type.name == "array":
+            return array_text(value, type, _element_text)
         case bytes():
             return "\\x" + value.hex()
     return str(value)
+
+
+def _element_text(value: Value, type: DataType) -> str:
+    """PostgreSQL prints a Boolean in an array as t or f."""
+    return to_text(value, type)[0] if type.name == "bool" else to_text(value, type)
 
 
 def _parse_bool(text: str) -> bool:

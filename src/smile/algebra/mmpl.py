@@ -103,11 +103,12 @@ class Case(Expr):
 
 AggregateName = OneOf[
     "sum", "count", "min", "max", "avg", "latest", "earliest", "count_distinct", "group", "percentile_cont",
-    "percentile_disc", "string_agg",
+    "percentile_disc", "string_agg", "array_concat_agg",
 ]  # fmt: skip
 
 
 PERCENTILES: Final = ("percentile_cont", "percentile_disc")
+JOINING_AGGREGATES: Final = ("string_agg", "array_concat_agg")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ class Aggregate(Node):
     """count without an argument counts rows. group collects `columns` of the members as a nested relation. A percentile
     is the value at the `fraction`, from 0 to 1, of the ordered values of the argument; the greatest come first if it is
     `descending`. string_agg joins texts with a `separator`, in the order of `columns`, each in descending order if its
-    one of the `directions` says so, and of the key. If it is `distinct`, it joins different texts, ordered."""
+    one of the `directions` says so, and of the key. If it is `distinct`, it joins different texts, ordered.
+    array_concat_agg joins arrays in the same way, without a separator."""
 
     function: AggregateName
     arg: Expr | None = None
@@ -137,13 +139,14 @@ class Aggregate(Node):
         direction = " DESC" if self.descending else ""
         if self.function in PERCENTILES:
             return f"{self.function.upper()}(FLOAT '{self.fraction!r}', ", self.arg, f"{direction})"
-        if self.function == "string_agg":
-            separator = Constant(self.separator, STRING)
+        if self.function in JOINING_AGGREGATES:
+            name = self.function.upper()
+            separator = (", ", Constant(self.separator, STRING)) if self.function == "string_agg" else ()
             if self.distinct:
-                return "STRING_AGG(DISTINCT ", self.arg, f"{direction}, ", separator, ")"
+                return f"{name}(DISTINCT ", self.arg, direction, *separator, ")"
             names = zip(self.columns, self.directions, strict=True)
             order = ", ".join(f"{name_text(name)}{' DESC' if descending else ''}" for name, descending in names)
-            return "STRING_AGG(", self.arg, ", ", separator, f" BY {order})" if order else ")"
+            return f"{name}(", self.arg, *separator, f" BY {order})" if order else ")"
         return f"{self.function.upper()}(", self.arg, ")"
 
 
@@ -403,6 +406,24 @@ class OverRows(Rel):
     def line(self) -> Line:
         over = f"OVER PER {names_text(self.per)} BY {name_text(self.by)} ROWS {self.first} TO {self.last} ADD "
         return over, *_assignments((n, a.line()) for n, a in self.aggregates)
+
+
+@dataclass(frozen=True)
+class Ungroup(Rel):
+    """Repeats a row for each element of the array in `column`. `names` is the column that it adds for the element,
+    `ordinality` that of the position of the element, counted from 1, which joins the key. A row whose array is empty or
+    NULL has no rows; if `keeps_empty`, it has one, in which both columns are NULL."""
+
+    input: Rel
+    column: str
+    names: tuple[str, ...]
+    ordinality: str
+    keeps_empty: bool = False
+
+    def line(self) -> Line:
+        left = "LEFT " if self.keeps_empty else ""
+        columns = f"AS {names_text(self.names)} ORDINALITY {name_text(self.ordinality)}"
+        return (f"{left}UNGROUP {name_text(self.column)} {columns}",)
 
 
 @dataclass(frozen=True)

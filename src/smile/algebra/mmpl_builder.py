@@ -27,6 +27,7 @@ Fields = tuple[Field, ...]
 Aggregates = tuple[tuple[str, mmpl.Aggregate], ...]
 Operator = Callable[[mmpl.Rel], mmpl.Rel]
 
+NO_NESTED_ARRAYS_HINT: Final = "The elements of an array are plain values, such as int or string."
 _JOIN_KINDS: Final = {text: kind for kind, text in mmpl.JOIN_KEYWORDS.items()}
 _OPERATORS: Final = {
     re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.__name__).lower(): node for node in mmpl.Rel.__subclasses__()
@@ -189,6 +190,11 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
             raise error("E025", f"the type {name} has no columns", span, "Only relation{name: type, …} has.")
         return types.relation_type(columns or ())
 
+    def array_type(self, span: Span, element: DataType) -> DataType:
+        if element.name not in types.ELEMENT_TYPES:
+            raise error("E025", f"there is no type {types.array_type(element)}", span, NO_NESTED_ARRAYS_HINT)
+        return types.array_type(element)
+
     # relations
 
     def apply(self, _span: Span, rel: mmpl.Rel, operator: Operator) -> mmpl.Rel:
@@ -261,6 +267,9 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
     def last(self, span: Span, on: str, size: int) -> Operator:
         return lambda rel: mmpl.Window("last", rel, on, size, span=span)
 
+    def ungroup(self, span: Span, left: tuple[()] | None, column: str, names: Names, ordinality: str) -> Operator:
+        return lambda rel: mmpl.Ungroup(rel, column, names, ordinality, left is not None, span=span)
+
     def number(self, span: Span, text: str) -> int:
         return _parse_count(text, span)
 
@@ -301,6 +310,15 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
         columns = [part for part in order if part is not None]
         names, directions = tuple(name for name, _ in columns), tuple(descending for _, descending in columns)
         return mmpl.Aggregate("string_agg", arg, names, separator=separator, directions=directions, span=span)
+
+    def distinct_array_aggregate(self, span: Span, order: tuple[mmpl.Expr, bool]) -> mmpl.Aggregate:
+        arg, descending = order
+        return mmpl.Aggregate("array_concat_agg", arg, descending=descending, distinct=True, span=span)
+
+    def array_aggregate(self, span: Span, arg: mmpl.Expr, *order: tuple[str, bool] | None) -> mmpl.Aggregate:
+        columns = [part for part in order if part is not None]
+        names, directions = tuple(name for name, _ in columns), tuple(descending for _, descending in columns)
+        return mmpl.Aggregate("array_concat_agg", arg, names, directions=directions, span=span)
 
     def ascending_column(self, _span: Span, name: str) -> tuple[str, bool]:
         return name, False
@@ -358,6 +376,9 @@ class MmplBuilder(Transformer_NonRecursive[Token, Any]):
             else _written_digits_and_scale(text)
         )
         return _parse_constant(text, _checked_decimal_type(span, *digits_and_scale), span)
+
+    def array_constant(self, span: Span, element: DataType, text: str) -> mmpl.Expr:
+        return _parse_constant(text, self.array_type(span, element), span)
 
     def typed_constant(self, span: Span, data_type: tuple[Token], text: str) -> mmpl.Expr:
         return _parse_constant(text, types.SIMPLE_TYPES[data_type[0].lower()], span)

@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Final
 
 GRAMMAR: Final = files("smile.algebra").joinpath("mmpl.lark").read_text("utf-8")
-KEYWORDS: Final = frozenset(re.findall(r'"([A-Z]+)"', GRAMMAR))
+KEYWORDS: Final = frozenset(re.findall(r'"([A-Z_]+)"', GRAMMAR))
 _BARE_NAME: Final = re.compile(re.findall(r"^NAME: /(.*)/$", GRAMMAR, re.MULTILINE)[0])
 
 

@@ -74,6 +74,8 @@ def print_expression(expr: mmpl.Expr) -> str:
 
 
 def type_text(data_type: DataType) -> str:
+    if data_type.name == "array":
+        return f"{type_text(data_type.element)}[]"
     if data_type.name != "relation":
         return str(data_type)
     return "relation{" + _fields(data_type.columns) + "}"
@@ -279,5 +281,7 @@ def _constant(constant: mmpl.Constant) -> str:
         return text.upper()
     if data_type in (INT, INTERVAL):
         return text
+    if data_type.name == "array":
+        return f"ARRAY {type_text(data_type.element)} '" + text.replace("'", "''") + "'"
     quoted = "'" + text.replace("'", "''") + "'"
     return quoted if data_type == STRING else f"{str(data_type).upper()} {quoted}"

@@ -2,7 +2,7 @@
 
 Values in Python are bool, int, float, Decimal, str and bytes. A time is its tick. An interval is a number of ticks,
 always 1,024 per microsecond. A timestamp is a number of microseconds since 1970-01-01 UTC, a date a number of days.
-NULL is None.
+NULL is None. An array is bytes that have its elements and are ordered as arrays are: see `smile.algebra.arrays`.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ integer is more than 70 years, so that a time plus an ordinary interval does not
 
 @dataclass(frozen=True)
 class DataType:
-    """Decimals have `digits` and `scale`. Relations have `columns`: the name and type of each column."""
+    """Decimals have `digits` and `scale`. Relations have `columns`: the name and type of each column. Arrays have one,
+    which is their elements."""
 
     name: str
     digits: int | None = None
@@ -33,11 +34,19 @@ class DataType:
             return f"decimal({self.digits}, {self.scale})"
         if self.name == "relation":
             return "relation{" + ", ".join(f"{n}: {t}" for n, t in self.columns) + "}"
+        if self.name == "array":
+            return f"{self.element}[]"
         return self.name
 
     @property
     def is_number(self) -> bool:
         return self.name in ("int", "decimal", "float")
+
+    @property
+    def element(self) -> "DataType":
+        """The type of the elements of an array."""
+        ((_, element),) = self.columns
+        return element
 
     @property
     def is_ordered(self) -> bool:
@@ -52,6 +61,10 @@ def relation_type(columns: tuple[tuple[str, DataType], ...]) -> DataType:
     return DataType("relation", columns=columns)
 
 
+def array_type(element: DataType) -> DataType:
+    return DataType("array", columns=(("element", element),))
+
+
 BOOL: Final = DataType("bool")
 INT: Final = DataType("int")
 FLOAT: Final = DataType("float")
@@ -64,5 +77,10 @@ BYTES: Final = DataType("bytes")
 NULL: Final = DataType("null")
 """The type of a bare NULL. It can be coerced to any other type."""
 SUM_OF_INTS: Final = decimal_type(38, 0)
+
+ELEMENT_TYPES: Final = (
+    "bool", "int", "float", "decimal", "string", "time", "interval", "timestamp", "date", "bytes",
+)  # fmt: skip
+"""The types that the elements of an array can have."""
 
 SIMPLE_TYPES: Final = {t.name: t for t in (BOOL, INT, FLOAT, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES)}

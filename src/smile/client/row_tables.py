@@ -23,7 +23,7 @@ def rows_by_key(schema: Schema, rows: Sequence[Change], newest_first: bool = Fal
     for name in reversed(schema.key):
         column = schema.columns.get(name)
         kind = "json" if column is None else column.kind
-        if kind in ("json", "relation"):
+        if kind in ("json", "relation", "array"):
             continue  # their values may have no order
         is_reversed = newest_first and kind in _TEMPORAL_KINDS
         ordered.sort(key=lambda row: ((row.key[name] is None) != is_reversed, row.key[name]), reverse=is_reversed)

@@ -28,6 +28,9 @@ def value_text(
             return tick_text(value, today)
         case int() if column is not None and column.kind == "interval":
             return interval_text(value)
+        case tuple():
+            element = None if column is None else column.element
+            return "[" + ", ".join(value_text(v, element, today, rounding) for v in value) + "]"
         case list():
             return rows_text(value, column, today)
     return str(value)

@@ -29,7 +29,7 @@ _IDENTITY: Callable[[Any], Any] = lambda value: value  # noqa: E731  # one funct
 @dataclass(frozen=True)
 class ViewColumn:
     """`kind` is the name of its type, or "json" for an unknown type, whose values are not converted. `columns` are
-    those of a nested relation."""
+    those of a nested relation, or the elements of an array, which is a tuple."""
 
     name: str
     kind: str
@@ -42,6 +42,8 @@ class ViewColumn:
         """Reads a type as the broker writes it."""
         if match := _DECIMAL.fullmatch(type_):
             return ViewColumn(name, "decimal", int(match[1]), int(match[2]))
+        if type_.endswith("[]"):
+            return ViewColumn(name, "array", columns=(ViewColumn.from_type("element", type_.removesuffix("[]")),))
         if type_.startswith("relation{") and type_.endswith("}"):
             parts = [part.partition(": ") for part in _split_columns(type_[len("relation{") : -1])]
             return ViewColumn(
@@ -67,6 +69,9 @@ class ViewColumn:
                 return lambda text: bytes.fromhex(text[2:])
             case "relation":
                 return lambda rows: [decode_row(self.by_name, row) for row in rows]
+            case "array":
+                decode = self.element.decode
+                return lambda values: tuple(None if value is None else decode(value) for value in values)
         return _IDENTITY
 
     @cached_property
@@ -85,7 +90,15 @@ class ViewColumn:
                 return bytes_text
             case "relation":
                 return lambda rows: [encode_row(self.by_name, row) for row in rows]
+            case "array":
+                encode = self.element.encode
+                return lambda values: [None if value is None else encode(value) for value in values]
         return _IDENTITY
+
+    @property
+    def element(self) -> "ViewColumn":
+        """The elements of an array."""
+        return self.columns[0]
 
     @cached_property
     def by_name(self) -> Mapping[str, "ViewColumn"]:
@@ -93,8 +106,10 @@ class ViewColumn:
 
     def to_times(self, value: Any) -> Any:
         """A decoded value with its ticks as times."""
-        if value is None or self.kind not in ("time", "relation"):
+        if value is None or self.kind not in ("time", "relation", "array"):
             return value
+        if self.kind == "array":
+            return tuple(self.element.to_times(element) for element in value)
         if self.kind == "time":
             return as_datetime(value)
         return [{name: column.to_times(row[name]) for name, column in self.by_name.items()} for row in value]
@@ -107,6 +122,8 @@ class ViewColumn:
             return pa.timestamp("us", "UTC")
         if self.kind == "decimal":
             return pa.decimal128(self.digits, self.scale)
+        if self.kind == "array":
+            return pa.list_(self.element.arrow_type(times))
         if self.kind == "relation":
             return pa.list_(pa.struct([(column.name, column.arrow_type(times)) for column in self.columns]))
         simple = {

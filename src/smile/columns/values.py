@@ -1,8 +1,8 @@
 """Columns of plain values: one value of the column's type for each row, or NULL where it is not `valid`.
 
 Numbers are NumPy arrays of bool, float64 or int64. If an integer is beyond 64 bits, the whole array has Python
-integers. A decimal is its integer without the decimal point. Text and bytes are Arrow arrays. Entries that are not
-valid have no meaning.
+integers. A decimal is its integer without the decimal point. Text, bytes and arrays are Arrow arrays. Entries that are
+not valid have no meaning.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def from_python(values: Sequence[Value], data: DataType) -> ValueColumn:
     """From Python values of a type."""
     valid = np.fromiter((v is not None for v in values), bool, len(values))
     validity_mask = None if valid.all() else valid
-    if data.name in ("string", "bytes"):
+    if data.name in ("string", "bytes", "array"):
         return from_arrow_text(pa.array(values, pa.string() if data.name == "string" else pa.binary()))
     if data.name == "float":
         return ValueColumn(np.array([0.0 if v is None else v for v in values], float), validity_mask)

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from smile.algebra.arrow_types import arrow_type
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, describe_tick
 from smile.algebra.types import TICK_MAX, TICKS_PER_MICROSECOND, DataType, Value
+from smile.columns import values as v
 from smile.decoding.stream_schema import StreamSchema
-from smile.decoding.values import INTEGER_TYPES, WHOLE_FLOAT_MAX, parse_number, parse_text, whole_number
+from smile.decoding.values import INTEGER_TYPES, WHOLE_FLOAT_MAX, array_of, parse_number, parse_text, whole_number
 from smile.errors import SmileError, did_you_mean, error
 
 _TEXT: Final = (types.is_string, types.is_large_string, types.is_string_view)
@@ -29,6 +31,7 @@ _ARROW_KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "interval": (types.is_integer, types.is_floating, *_TEXT),
     "timestamp": (types.is_timestamp, types.is_integer, types.is_floating, *_TEXT),
     "date": (types.is_date, types.is_integer, types.is_floating, *_TEXT),
+    "array": (types.is_list, types.is_large_list, types.is_fixed_size_list, *_TEXT),
 }
 """The Arrow types that can be converted to each type. A value may still be out of range."""
 
@@ -95,6 +98,8 @@ def _cast(column: pa.Array, data: DataType, target: pa.DataType) -> pa.Array:
     given = value_type(column.type)
     if given != column.type:
         column = column.cast(given)
+    if data.name == "array" and not is_text(given):
+        return _arrays(column, data)
     if data.name not in ("string", "bool") and is_text(given):
         return _each(column, lambda text: parse_text(text, data), target)
     if data.name == "decimal" and types.is_floating(given):
@@ -110,6 +115,29 @@ def _cast(column: pa.Array, data: DataType, target: pa.DataType) -> pa.Array:
     elif data.name == "decimal" and types.is_integer(given):
         column = column.cast(pa.decimal128(20, 0))
     return column.cast(target)
+
+
+def _arrays(column: pa.Array, data: DataType) -> pa.Array:
+    elements = v.from_arrow(_cast_elements(column.flatten(), data.element))
+    values = [elements.value_at(i, data.element) for i in range(len(elements))]
+    encoded, start = list[bytes | None](), 0
+    for length in pc.list_value_length(column).to_pylist():
+        end = start + (length or 0)
+        encoded.append(None if length is None else array_of(values[start:end], data, lambda value, _: value))
+        start = end
+    return pa.array(encoded, pa.binary())
+
+
+def _cast_elements(elements: pa.Array, data: DataType) -> pa.Array:
+    if types.is_nested(elements.type):
+        raise ValueError("an array of arrays is not an array of values")
+    cast = _cast(elements, data, arrow_type(data))
+    if data.name == "float" and pc.all(pc.is_finite(cast)).as_py() is False:
+        raise ValueError("NaN and infinities are not allowed")
+    limits = (0, TICK_MAX) if data.name == "time" else _TIME_RANGES.get(data.name)
+    if limits is not None and not _is_within(cast, *limits):
+        raise ValueError(f"a value is not between {limits[0]} and {limits[1]}")
+    return cast
 
 
 def _microseconds(column: pa.Array) -> pa.Array:

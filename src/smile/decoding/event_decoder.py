@@ -27,7 +27,7 @@ from smile.decoding.csv_events import csv_to_ndjson
 from smile.decoding.explanation import explain_json, explain_line
 from smile.decoding.parquet_events import read_parquet_file
 from smile.decoding.stream_schema import AbsentColumns, EventRow, StreamSchema, is_tick
-from smile.decoding.values import INTEGER_TYPES, JsonNumber, parse_number, parse_text, whole_number
+from smile.decoding.values import INTEGER_TYPES, JsonNumber, array_of, parse_number, parse_text, whole_number
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END, ORIGIN_MAX
 
@@ -39,20 +39,32 @@ a stream, of all streams. The origin is None if the line names none."""
 Int64 = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
 Origin = Annotated[int, Meta(ge=0, le=ORIGIN_MAX)]
 
-_FIELD_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types has no type that can be written
-    "bool": bool | None | UnsetType,
-    "int": Int64 | float | str | None | UnsetType,
-    "time": Annotated[int, Meta(ge=0, le=TICK_MAX)] | float | str | None | UnsetType,
-    "interval": Int64 | float | str | None | UnsetType,
-    "timestamp": Annotated[int, Meta(ge=TIMESTAMP_MIN, le=TIMESTAMP_MAX)] | float | str | None | UnsetType,
-    "date": Annotated[int, Meta(ge=DATE_MIN, le=DATE_MAX)] | float | str | None | UnsetType,
-    "float": float | str | None | UnsetType,
-    "string": str | None | UnsetType,
-    "bytes": str | None | UnsetType,
+_ELEMENT_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types has no type that can be written
+    "bool": bool | None,
+    "int": Int64 | float | str | None,
+    "time": Annotated[int, Meta(ge=0, le=TICK_MAX)] | float | str | None,
+    "interval": Int64 | float | str | None,
+    "timestamp": Annotated[int, Meta(ge=TIMESTAMP_MIN, le=TIMESTAMP_MAX)] | float | str | None,
+    "date": Annotated[int, Meta(ge=DATE_MIN, le=DATE_MAX)] | float | str | None,
+    "float": float | str | None,
+    "string": str | None,
+    "bytes": str | None,
+}
+_FIELD_TYPES: Final[Mapping[str, Any]] = {
+    **{name: kind | UnsetType for name, kind in _ELEMENT_TYPES.items()},
     "decimal": Raw | UnsetType,
 }
 """What msgspec decodes a column to. Text in a column of another type, a float in one of whole numbers, and every
 decimal, is converted afterwards."""
+
+
+def _field_type(data: DataType) -> Any:
+    """Also of arrays."""
+    if data.name != "array":
+        return _FIELD_TYPES[data.name]
+    element: Any = Raw if data.element.name == "decimal" else _ELEMENT_TYPES[data.element.name]
+    return list[element] | str | None | UnsetType
+
 
 _COMMON_TYPES: Final = {
     "bool": bool,
@@ -180,7 +192,7 @@ class _EventsDecoder:
     def __init__(self, schema: StreamSchema, columns: Mapping[str, DataType]) -> None:
         self.schema = schema
         self.columns = columns
-        fields = [(f"c{i}", _FIELD_TYPES[data.name], UNSET) for i, data in enumerate(columns.values())]
+        fields = [(f"c{i}", _field_type(data), UNSET) for i, data in enumerate(columns.values())]
         names = {f"c{i}": name for i, name in enumerate(columns)}
         event_type: Any = msgspec.defstruct("Event", fields, rename=names, forbid_unknown_fields=True, gc=False)
         decoder = msgspec.json.Decoder(event_type)
@@ -287,6 +299,8 @@ def _parse_value(value: Any, data: DataType) -> Value:  # Any: what msgspec deco
         return parse_text(value, data) if data.name != "string" else value
     if kind is float and data.name in INTEGER_TYPES:
         return whole_number(value, data)
+    if kind is list:
+        return array_of(value, data, _parse_value)
     if kind is Raw:
         return _parse_decimal(bytes(value), data)
     return None if value is UNSET else value

@@ -6,9 +6,11 @@ to an int only if it is written as one, such as 1.0 or 1e3: see `whole_number`.
 
 import math
 import re
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from smile import limits
+from smile.algebra.arrays import encode_array, split_elements
 from smile.algebra.coercions import INT_DIGITS, fit_number, parse_literal
 from smile.algebra.types import INT_MAX, TICK_MAX, DataType, Value
 
@@ -32,6 +34,7 @@ _TYPE_NOUNS: Final = {
     "interval": "an interval",
     "timestamp": "a timestamp",
     "date": "a date",
+    "array": "an array",
 }
 
 _TIME_EXAMPLES: Final = 'such as "2024-05-31 12:00:00", "2024-05-31T12:00:00.5Z" or "2024-05-31 14:00+02:00"'
@@ -46,6 +49,7 @@ _FORMAT_HINTS: Final = {
     "interval": 'Write a number of ticks, or text such as "3 minutes".',
     "timestamp": f"Write a time, {_TIME_EXAMPLES}, or microseconds since 1970.",
     "date": 'Write days since 1970, or text such as "2024-05-31".',
+    "array": 'Write a list of values, such as ["a", "b"], or text such as "{a,b}".',
 }
 
 
@@ -66,11 +70,22 @@ def parse_value(value: Json, data: DataType) -> Value:
             return None
         case bool() if data.name == "bool":
             return value
+        case list() if data.name == "array":
+            return array_of(value, data, parse_value)
         case JsonNumber() if data.name in (*INTEGER_TYPES, "float", "decimal"):
             return parse_number(value, data)
         case str() if not isinstance(value, JsonNumber) and data.name != "bool":
             return parse_text(value, data)
     raise ValueError(f"{describe_json(value)} is not {_TYPE_NOUNS[data.name]}")
+
+
+def array_of(elements: Sequence[Any], data: DataType, parse: Callable[[Any, DataType], Value]) -> bytes:
+    """The array of these elements, each read with `parse`. Raises ValueError."""
+    if len(elements) > limits.array_elements_max:
+        raise ValueError(f"an array has at most {limits.array_elements_max:,} elements, this one has {len(elements):,}")
+    if any(isinstance(element, list) for element in elements):
+        raise ValueError("an array of arrays is not an array of values")
+    return encode_array([parse(element, data.element) for element in elements], data.element)
 
 
 def whole_number(number: float, data: DataType) -> int:
@@ -114,6 +129,8 @@ def parse_text(text: str, data: DataType) -> Value:
         whole = int(text)
         if whole <= INT_MAX and _is_published(whole, data):
             return whole
+    if data.name == "array":
+        return _array_literal(text, data)
     if data.name != "bytes" and len(text) > limits.number_chars_max:
         raise ValueError(f"a text of {len(text):,} characters is not {_TYPE_NOUNS[data.name]}")
     if data.name in ("int", "time") and ("." in text or "e" in text or "E" in text) and _FLOAT.fullmatch(text):
@@ -126,6 +143,20 @@ def _parse_whole(text: str, data: DataType, described: str) -> int:
         return whole_number(float(text), data)
     except ValueError:
         raise ValueError(f"{describe_json(described)} is not {_TYPE_NOUNS[data.name]}") from None
+
+
+def _array_literal(text: str, data: DataType) -> Value:
+    try:
+        elements = split_elements(text)
+    except ValueError:
+        raise ValueError(f"{describe_json(text)} is not {_TYPE_NOUNS[data.name]}") from None
+    return array_of(elements, data, _parse_element)
+
+
+def _parse_element(text: str | None, data: DataType) -> Value:
+    if text is None:
+        return None
+    return bool(parse_literal(text, data)) if data.name == "bool" else parse_text(text, data)
 
 
 def _is_published(value: Value, data: DataType) -> bool:

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from smile.algebra.arrow_types import arrow_type
+from smile.algebra.arrays import decode_array
+from smile.algebra.arrow_types import wire_type
 from smile.algebra.types import BOOL, DataType
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Array, ValueColumn
+from smile.encoding.arrow_values import wire_array
 from smile.encoding.json_changes import column_after, is_deletion_final, is_row_final, omit_hidden_rows
 from smile.kernels.delta import Delta
 from smile.kernels.materialized_view import MaterializedView
@@ -57,22 +59,21 @@ def arrow_schema(source: InputRelation) -> pa.Schema:
 
 
 def _arrow_column(name: str, column: KnowledgeColumn, data: DataType, type_: ColumnType) -> Mapping[str, pa.Array]:
-    kind = arrow_type(data)
     if isinstance(column, ObjectColumn):
         return _arrow_objects(name, column, data)
-    arrays = {name: v.to_arrow(k.current_values(column), kind)}
+    arrays = {name: wire_array(k.current_values(column), data)}
     if not type_.evolves or isinstance(column, ValueColumn):
         return arrays
     exact = column.is_final()
     if isinstance(column, RangeColumn):
-        bounds, codes = _arrow_bounds(name, column, kind)
+        bounds, codes = _arrow_bounds(name, column, data)
         arrays |= {**bounds, f"{name}.knowledge": _arrow_codes(codes)}
     elif isinstance(column, LatestColumn):
-        bounds, codes = _arrow_bounds(name, column.bounds, kind)
+        bounds, codes = _arrow_bounds(name, column.bounds, data)
         if data == BOOL:
             bounds, codes = {}, np.where(exact, EXACTLY, UNKNOWN)
         arrays |= bounds
-        arrays[f"{name}.latest"] = v.to_arrow(column.value, kind)
+        arrays[f"{name}.latest"] = wire_array(column.value, data)
         arrays[f"{name}.at"] = v.to_arrow(column.tick, pa.int64())
         if type_.is_by_source:
             arrays[f"{name}.source"] = v.to_arrow(ValueColumn(column.source, column.tick.valid), pa.int64())
@@ -83,16 +84,16 @@ def _arrow_column(name: str, column: KnowledgeColumn, data: DataType, type_: Col
     return arrays
 
 
-def _arrow_bounds(name: str, ranges: RangeColumn, kind: pa.DataType) -> tuple[dict[str, pa.Array], Array]:
+def _arrow_bounds(name: str, ranges: RangeColumn, data: DataType) -> tuple[dict[str, pa.Array], Array]:
     """The columns of the bounds, and what they mean. If NULL is possible, no bound is sure to hold."""
     arrays = {}
     unknown = ranges.null_codes() == k.NULLABILITY_BY_CODE.index(MAYBE)
     for suffix, end in (("at_least", ranges.lo), ("at_most", ranges.hi)):
         if end is None:
-            arrays[f"{name}.{suffix}"] = pa.nulls(len(ranges), kind)
+            arrays[f"{name}.{suffix}"] = pa.nulls(len(ranges), wire_type(data))
             continue
         bound = ValueColumn(end.data, end.is_valid() & ~unknown) if unknown.any() else end
-        arrays[f"{name}.{suffix}"] = v.to_arrow(bound, kind)
+        arrays[f"{name}.{suffix}"] = wire_array(bound, data)
     unknown |= ~(_present(ranges.lo, len(ranges)) | _present(ranges.hi, len(ranges)))
     return arrays, np.where(ranges.is_final(), EXACTLY, np.where(unknown, UNKNOWN, BOUNDS))
 
@@ -103,7 +104,7 @@ def _present(end: ValueColumn | None, count: int) -> Array:
 
 def _arrow_objects(name: str, column: ObjectColumn, data: DataType) -> Mapping[str, pa.Array]:
     """Nested relations are encoded row by row."""
-    now = pa.array([_nested_rows(point.now) for point in column.points], arrow_type(data))
+    now = pa.array([_nested_rows(point.now, data) for point in column.points], wire_type(data))
     known = [point.wire() for point in column.points]
     codes = [EXACTLY if "exactly" in wire else ROWS if "rows" in wire else UNKNOWN for wire in known]
     return {
@@ -114,9 +115,15 @@ def _arrow_objects(name: str, column: ObjectColumn, data: DataType) -> Mapping[s
     }
 
 
-def _nested_rows(now: Any) -> Any:
+def _nested_rows(now: Any, data: DataType) -> Any:
     """The rows of a nested relation without their keys; other values unchanged."""
-    return [row for _, row in now] if isinstance(now, list) else now
+    if not isinstance(now, list):
+        return now
+    arrays = {name: column.element for name, column in data.columns if column.name == "array"}
+    return [
+        {c: decode_array(value, arrays[c]) if c in arrays and value is not None else value for c, value in row.items()}
+        for _, row in now
+    ]
 
 
 def _arrow_codes(codes: Array) -> pa.Array:

@@ -109,7 +109,7 @@ def values_json(values: ValueColumn, data: DataType) -> list[Any]:
             plain_values = [
                 plain_json(EXACT_CONTEXT.scaleb(Decimal(whole), -data.scale), data) for whole in plain_values
             ]
-    elif data.name in ("timestamp", "date", "bytes"):
+    elif data.name in ("timestamp", "date", "bytes", "array"):
         plain_values = [plain_json(value, data) for value in plain_values]
     if values.valid is None:
         return plain_values

@@ -41,6 +41,7 @@ from smile.kernels.seals import HorizonAdvance
 from smile.kernels.session import SessionTransform
 from smile.kernels.silence import SilenceTransform
 from smile.kernels.transform import InputRelation, OutputRelation, Transform
+from smile.kernels.ungroup import UngroupTransform
 from smile.kernels.values import ValuesTransform
 from smile.knowledge.aggregate_types import membership
 from smile.knowledge.join_types import match_constraints
@@ -191,6 +192,7 @@ TRANSFORMS: Final[Mapping[type[mmpl.Rel], Compiler]] = {
     mmpl.Distinct: _unary(lambda _, source, output: compile_distinct(source, output)),
     mmpl.Best: _unary(BestTransform),
     mmpl.Window: _unary(_compile_window),
+    mmpl.Ungroup: _unary(UngroupTransform),
     mmpl.Session: _unary(SessionTransform),
     mmpl.Over: _unary(OverTransform),
     mmpl.OverRows: _unary(OverRowsTransform),

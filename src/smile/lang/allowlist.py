@@ -18,6 +18,7 @@ from smile.lang.nodes import (
     NEIGHBOUR_FUNCTIONS,
     PERCENTILES,
     RANKING_FUNCTIONS,
+    ArrayAggregate,
     BestClause,
     NestedGroup,
     Percentile,
@@ -30,9 +31,8 @@ from smile.lang.spans import span_of
 
 _USE_VIEWS_HINT = "Define the inner query as a view, or use WITH."
 _COLLECT_HINT = (
-    "GROUP(a, b) AS x collects columns of the members as a nested relation, STRING_AGG(a, ',') their texts as one."
+    "GROUP(a, b) AS x collects columns of the members as a nested relation, ARRAY_AGG(a) the values of one as an array."
 )
-_NO_ARRAY_HINT = f"There are no arrays. {_COLLECT_HINT}"
 _NO_JSON_HINT = "There is no JSON: publish the parts that views need as columns."
 _NO_CLOCK_HINT = "A view depends only on events. In WHERE, t > NOW() - INTERVAL '1' DAY is true of the last day's rows."
 
@@ -48,7 +48,6 @@ REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
     TokenType.CURRENT_TIME: ("CURRENT_TIME", _NO_CLOCK_HINT),
     TokenType.CURRENT_USER: ("CURRENT_USER", "A view depends only on events. Publish the user in a column."),
     TokenType.INTO: ("INTO", "Views store their rows automatically."),
-    TokenType.L_BRACKET: ("an array", _NO_ARRAY_HINT),
     TokenType.LOCALTIME: ("LOCALTIME", _NO_CLOCK_HINT),
     TokenType.MATCH_RECOGNIZE: ("MATCH_RECOGNIZE", "Use joins, ASOF JOIN and SILENCE."),
     TokenType.OFFSET: ("OFFSET", 'Use LIMIT alone. Write a column of that name in quotes: "offset".'),
@@ -61,10 +60,6 @@ REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
     TokenType.SEMI: ("SEMI JOIN", "Use EXISTS or IN."),
     TokenType.SIMILAR_TO: ("SIMILAR TO", "Use LIKE, or ~ with a regular expression."),
     TokenType.TABLE_SAMPLE: ("TABLESAMPLE", "Choose rows by a column: WHERE id % 10 = 0."),
-    TokenType.UNNEST: (
-        "UNNEST",
-        "There are no arrays. The rows of a nested relation are those of the query that it was made of.",
-    ),
     TokenType.UNPIVOT: ("UNPIVOT", "Use UNION ALL."),
 }
 _KSQL_WINDOW_HINT = "Write FROM TUMBLE(s, t, INTERVAL '1' HOUR), HOP or SESSION, and GROUP BY window_start."
@@ -112,6 +107,7 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
     exp.Distinct: {"expressions"},
     exp.Table: {"this", "alias"},
     exp.Lateral: {"this", "alias"},
+    exp.Unnest: {"expressions", "offset", "alias"},
     exp.TableAlias: {"this", "columns"},
     exp.Alias: {"this", "alias"},
     BestClause: {"this", "by", "per"},
@@ -123,6 +119,8 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
     exp.Tuple: {"expressions"},
     exp.Values: {"expressions", "alias"},
     exp.Literal: {"this", "is_string"},
+    exp.Array: {"expressions"},
+    exp.Bracket: {"this", "expressions"},
     exp.HexString: _UNARY_ARGS,
     exp.Boolean: _UNARY_ARGS,
     exp.Null: set(),
@@ -157,6 +155,7 @@ _ALLOWED_ARGS: dict[type[exp.Expr], set[str]] = {
     **dict.fromkeys(PERCENTILES.values(), _PERCENTILE_ARGS),
     exp.Count: {"this", "big_int"},
     StringAggregate: {"this", "separator", "order", "distinct", "descending"},
+    ArrayAggregate: {"this", "order", "distinct", "descending", "filter"},
     NestedGroup: {"expressions"},
     SilenceCall: {"this", "per"},
     exp.Window: {"this", "partition_by", "order", "spec", "over"},

@@ -52,10 +52,9 @@ def read_column(cursor: TokenCursor, colon: bool, in_table: bool = False) -> tup
         hint = "A broker knows how far each stream is. Late times: CHECK (ts BETWEEN t - INTERVAL '5' MINUTE AND t)."
         raise error("E013", "WATERMARK is not supported", name.span, hint)
     type_name, type_span = cursor.read_type_name()
-    if cursor.is_at("[") or cursor.is_at("<"):
-        raise error(
-            "E013", "a column that is an array is not supported", type_span, "Publish an event for each element."
-        )
+    if cursor.is_at("<") or cursor.is_at("ARRAY"):
+        hint = "An array is written as the type of its elements and brackets: int[]."
+        raise error("E013", "an array in this notation is not supported", type_span, hint)
     is_key = not in_table and type_name.upper() == "TIME" and cursor.skip("KEY")
     not_null, unique, checks = False, False, []
     while True:

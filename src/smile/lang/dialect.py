@@ -90,7 +90,7 @@ class SmileParser(ExpressionParser):
         return best
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-        function = self._parse_stream_function()
+        function = self._parse_unnest_call() or self._parse_stream_function()
         if function is None:
             first = self._index
             node = super()._parse_table(*args, **kwargs)
@@ -125,6 +125,22 @@ class SmileParser(ExpressionParser):
 
     def _parse_function_parameter(self) -> exp.Expr | None:
         return self._parse_id_var(any_token=False)
+
+    def _parse_unnest_call(self) -> exp.Expr | None:
+        """`[LATERAL] UNNEST(array) [WITH ORDINALITY]`."""
+        if self._curr.token_type == TokenType.LATERAL and self._next.token_type == TokenType.UNNEST:
+            self._advance()
+        if self._curr.token_type != TokenType.UNNEST:
+            return None
+        first = self._curr
+        self._advance()
+        arrays = self._parse_wrapped_csv(self._parse_disjunction)
+        if len(arrays) != 1:
+            raise error("E032", "UNNEST takes one array", Span(first.start, self._prev.end + 1))
+        offset = self._match_text_seq("WITH", "ORDINALITY")
+        unnest: exp.Expr = self.expression(exp.Unnest(expressions=arrays, offset=True if offset else None))
+        widen_span(unnest, Span(first.start, self._prev.end + 1))
+        return unnest
 
     def _parse_stream_function(self) -> exp.Expr | None:
         if self._next.token_type != TokenType.L_PAREN or self._curr.token_type != TokenType.VAR:

@@ -27,6 +27,7 @@ from smile.lang.nodes import (
     SilenceCall,
 )
 from smile.lang.normal_forms import (
+    array_aggregate,
     conditional,
     filtered_aggregate,
     ordered_aggregate,
@@ -143,6 +144,12 @@ def _string_aggregate_builder(name: str, default_separator: str) -> Callable[[li
     return build
 
 
+def _build_array_aggregate(args: list[exp.Expr]) -> exp.Expr:
+    if len(args) != 1 or (isinstance(_unordered(args[0]), exp.Distinct) and len(_unordered(args[0]).expressions) != 1):
+        raise _WrongArgumentCount("one argument")
+    return array_aggregate(args[0])
+
+
 def _unordered(arg: exp.Expr) -> exp.Expr:
     return arg.this if isinstance(arg, exp.Order) else arg
 
@@ -184,6 +191,7 @@ class ExpressionParser(PostgresParser):
         **{name: _percentile_builder(node) for name, node in PERCENTILES.items()},
         **{name: _quantile_builder(PERCENTILES[synonym]) for name, synonym in QUANTILE_SYNONYMS.items()},
         **{name: _string_aggregate_builder(name, s) for name, s in STRING_AGGREGATE_SYNONYMS.items()},
+        "ARRAY_AGG": _build_array_aggregate,
         "MEDIAN": _build_median,
         "GROUP": lambda args: NestedGroup(expressions=args),
         "IF": _build_conditional,
@@ -425,6 +433,21 @@ class ExpressionParser(PostgresParser):
             span = Span(first.start, last.end + 1)
             raise error("E032", f"{first.text.upper()} takes {wrong}", span) from None
 
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        """`ARRAY[a, b]`, or the element `a[1]`."""
+        if this is None or not self._match(TokenType.L_BRACKET):
+            return this
+        is_array = isinstance(this, exp.Column) and not this.table and _is_word(this.this, "ARRAY")
+        is_empty = self._curr.token_type == TokenType.R_BRACKET
+        parts = [] if is_empty else self._parse_csv(self._parse_disjunction)
+        self.expect(is_array or len(parts) == 1, "an expression")
+        self.expect(self._match(TokenType.R_BRACKET), "]")
+        node = exp.Array(expressions=parts) if is_array else exp.Bracket(this=this, expressions=parts)
+        bracket: exp.Expr = self.expression(node)
+        if span := span_of(this):
+            widen_span(bracket, span)
+        return self._parse_bracket(bracket)
+
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         """sqlglot calls this after each function call: the span of the call ends at the previous token.
 
@@ -497,6 +520,10 @@ class ExpressionParser(PostgresParser):
         return call
 
 
+def _is_word(name: exp.Expr, word: str) -> bool:
+    return isinstance(name, exp.Identifier) and not name.args.get("quoted") and name.name.upper() == word
+
+
 def _normalise_frame(spec: exp.WindowSpec) -> None:
     """Frames with and without an explicit end at CURRENT ROW become equal."""
     if spec.args.get("end") == "CURRENT ROW":
@@ -522,6 +549,9 @@ def type_name_at(tokens: list[Token], index: int) -> tuple[str, int]:
             numbers = [t.text for t in tokens[position + 1 : close] if t.token_type == TokenType.NUMBER]
             words[-1] += f"({', '.join(numbers)})"
             position = close + 1
+    while [t.text for t in tokens[position : position + 2]] == ["[", "]"]:
+        words[-1] += "[]"
+        position += 2
     zone = [t.text.upper() for t in tokens[position : position + 3]]
     if zone in (["WITH", "TIME", "ZONE"], ["WITHOUT", "TIME", "ZONE"]):
         words += [t.text for t in tokens[position : position + 3]]

@@ -329,7 +329,7 @@ def _space(nodes: Sequence[_Node], i: int) -> str:
     right = _first(after).text
     if left[-1] + right[0] in ("--", "/*"):
         return " "  # without it, a comment would begin
-    if right in (",", ".", "::", ":", "[") or left in (".", "::"):
+    if right in (",", ".", "::", ":", "[", "]") or left in (".", "::", "["):
         return ""
     if left in ("-", "+") and not _is_operand(nodes, i - 2):
         return ""  # a sign

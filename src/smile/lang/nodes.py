@@ -138,6 +138,34 @@ class StringAggregate(exp.Expression, exp.AggFunc):
         return bool(self.args.get("descending"))
 
 
+class ArrayAggregate(exp.Expression, exp.AggFunc):
+    """`ARRAY_AGG([DISTINCT] expr [ORDER BY expr [DESC], …]) [FILTER (WHERE filter)]`, as StringAggregate."""
+
+    arg_types: ClassVar[dict[str, bool]] = {
+        "this": True,
+        "order": False,
+        "distinct": False,
+        "descending": False,
+        "filter": False,
+    }
+
+    @property
+    def order(self) -> list[exp.Ordered]:
+        return self.args.get("order") or []
+
+    @property
+    def is_distinct(self) -> bool:
+        return bool(self.args.get("distinct"))
+
+    @property
+    def descending(self) -> bool:
+        return bool(self.args.get("descending"))
+
+    @property
+    def filter(self) -> exp.Expr | None:
+        return self.args.get("filter")
+
+
 STRING_AGGREGATE_SYNONYMS: Final[Mapping[str, str]] = {"STRING_AGG": "", "LISTAGG": "", "GROUP_CONCAT": ","}
 """The names of STRING_AGG, with the separator that each has by default; STRING_AGG itself has none."""
 

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from smile.errors import error
-from smile.lang.nodes import BestClause, Earliest, Latest, NestedGroup, Percentile, StringAggregate
+from smile.lang.nodes import (
+    ArrayAggregate,
+    BestClause,
+    Earliest,
+    Latest,
+    NestedGroup,
+    Percentile,
+    StringAggregate,
+)
 from smile.lang.spans import span_of, widen_span
 
 FIRST_CLAUSE = "first_clause"
@@ -22,7 +30,9 @@ def filtered_aggregate(node: exp.Filter) -> exp.Expr:
         hint = "Write WHERE in a view, and aggregate over that view."
         raise error("E013", "FILTER after this function is not supported", span_of(aggregate), hint)
     argument = aggregate.this
-    if isinstance(argument, exp.Star):
+    if isinstance(aggregate, ArrayAggregate):
+        aggregate.set("filter", condition)  # it does not ignore NULL
+    elif isinstance(argument, exp.Star):
         aggregate.set("this", _case(condition, exp.Literal.number(1)))
     elif isinstance(argument, exp.Distinct):
         argument.set("expressions", [_case(condition, e) for e in argument.expressions])
@@ -65,11 +75,28 @@ def string_aggregate(args: Sequence[exp.Expr], default_separator: str) -> String
     separator = parts[1] if len(parts) > 1 else exp.Literal.string(default_separator)
     if not is_distinct:
         return StringAggregate(this=parts[0], separator=separator, order=order or None)
-    if [o.this for o in order] not in ([], [parts[0]]):
-        hint = "Order by the text, or aggregate over a view that uses SELECT DISTINCT."
-        raise error("E013", "STRING_AGG(DISTINCT) in another order is not supported", span_of(order[0]), hint)
-    descending = any(o.args.get("desc") for o in order)
+    descending = _distinct_direction(parts, order, "STRING_AGG", "text")
     return StringAggregate(this=parts[0], separator=separator, distinct=True, descending=descending or None)
+
+
+def array_aggregate(arg: exp.Expr) -> ArrayAggregate:
+    """From the argument as sqlglot parses it."""
+    order: list[exp.Expr] = []
+    if isinstance(arg, exp.Order):
+        order, arg = arg.expressions, arg.this
+    if not isinstance(arg, exp.Distinct):
+        return ArrayAggregate(this=arg, order=order or None)
+    (value,) = arg.expressions
+    descending = _distinct_direction([value], order, "ARRAY_AGG", "value")
+    return ArrayAggregate(this=value, distinct=True, descending=descending or None)
+
+
+def _distinct_direction(parts: Sequence[exp.Expr], order: Sequence[exp.Expr], name: str, ordered: str) -> bool:
+    """Whether different values come in descending order. They have no other order than their own."""
+    if [o.this for o in order] not in ([], [parts[0]]):
+        hint = f"Order by the {ordered}, or aggregate over a view that uses SELECT DISTINCT."
+        raise error("E013", f"{name}(DISTINCT) in another order is not supported", span_of(order[0]), hint)
+    return any(o.args.get("desc") for o in order)
 
 
 def conditional(args: Sequence[exp.Expr]) -> exp.Case:

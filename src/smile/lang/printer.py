@@ -11,6 +11,7 @@ from smile.lang.dialect import SmileSQL
 from smile.lang.nodes import (
     DERIVED_AGGREGATES,
     PERCENTILES,
+    ArrayAggregate,
     BestClause,
     Earliest,
     Latest,
@@ -154,6 +155,10 @@ class _SmileGenerator(Generator):
         Latest: lambda self, node: f"LATEST({self.sql(node, 'this')})",
         Earliest: lambda self, node: f"EARLIEST({self.sql(node, 'this')})",
         StringAggregate: lambda self, node: self.string_aggregate_sql(node),
+        ArrayAggregate: lambda self, node: self.array_aggregate_sql(node),
+        exp.Array: lambda self, node: f"ARRAY[{self._list(node.expressions)}]",
+        exp.Bracket: lambda self, node: f"{self.sql(node, 'this')}[{self._list(node.expressions)}]",
+        exp.Unnest: lambda self, node: self.unnest_sql(node),
         NestedGroup: lambda self, node: f"GROUP({self._list(node.expressions)})",
         exp.CurrentTimestamp: lambda *_: "NOW()",
         StreamFunction: lambda self, node: self.streamfunction_sql(node),
@@ -168,11 +173,24 @@ class _SmileGenerator(Generator):
         return f"BEST {self.sql(best.k)} BY {self._list(best.by)}{per}"
 
     def string_aggregate_sql(self, node: StringAggregate) -> str:
-        order = f" ORDER BY {self._list(node.order)}" if node.order else ""
         distinct = "DISTINCT " if node.is_distinct else ""
+        separator = self.sql(node, "separator")
+        return f"STRING_AGG({distinct}{self.sql(node, 'this')}, {separator}{self._joining_order(node)})"
+
+    def array_aggregate_sql(self, node: ArrayAggregate) -> str:
+        distinct = "DISTINCT " if node.is_distinct else ""
+        condition = "" if node.filter is None else f" FILTER(WHERE {self.sql(node.filter)})"
+        return f"ARRAY_AGG({distinct}{self.sql(node, 'this')}{self._joining_order(node)}){condition}"
+
+    def _joining_order(self, node: StringAggregate | ArrayAggregate) -> str:
         if node.descending:
-            order = f" ORDER BY {self.sql(node, 'this')} DESC"
-        return f"STRING_AGG({distinct}{self.sql(node, 'this')}, {self.sql(node, 'separator')}{order})"
+            return f" ORDER BY {self.sql(node, 'this')} DESC"
+        return f" ORDER BY {self._list(node.order)}" if node.order else ""
+
+    def unnest_sql(self, node: exp.Unnest) -> str:
+        ordinality = " WITH ORDINALITY" if node.args.get("offset") else ""
+        alias = node.args.get("alias")
+        return f"UNNEST({self._list(node.expressions)}){ordinality}" + (f" AS {self.sql(alias)}" if alias else "")
 
     def silence_sql(self, silence: SilenceCall) -> str:
         per = f" PER {self._list(silence.per)}" if silence.per else ""

@@ -191,19 +191,22 @@ class _Percentile(AggregateFunction):
         return Evolution("range", arg.shown_range, Direction.EITHER, _is_nullable(arg, group), per_event=arg.per_event)
 
 
-class _StringAggregate(AggregateFunction):
-    """The texts of the members in one string."""
+class _JoiningAggregate(AggregateFunction):
+    """The texts of the members in one string, or the elements of their arrays in one array."""
 
     reads_members = True
     stores = "members"
 
     def data_type(self, call: mmpl.Aggregate, arg: DataType, heading: Heading, span: Span | None) -> DataType:
-        if arg != STRING:
+        name = call.function.upper()
+        if call.function == "string_agg" and arg != STRING:
             raise error("E031", f"STRING_AGG joins strings, not {arg}", span, "Cast it to string.")
+        if call.function == "array_concat_agg" and arg.name != "array":
+            raise error("E031", f"ARRAY_CONCAT_AGG joins arrays, not {arg}", span, "Write array(x) for one element.")
         check_columns_exist(call.columns, heading, span)
         for column in call.columns:
             if not heading.columns[column].is_ordered:
-                raise error("E031", f"STRING_AGG cannot be ordered by a {heading.columns[column].name}", span)
+                raise error("E031", f"{name} cannot be ordered by a {heading.columns[column].name}", span)
         return arg
 
     def evolution(self, arg: ColumnType, group: Membership) -> Evolution:
@@ -275,7 +278,8 @@ AGGREGATES: Final[Mapping[mmpl.AggregateName, AggregateFunction]] = {
     "group": _Group(),
     "percentile_cont": _Percentile(),
     "percentile_disc": _Percentile(),
-    "string_agg": _StringAggregate(),
+    "string_agg": _JoiningAggregate(),
+    "array_concat_agg": _JoiningAggregate(),
 }
 
 
@@ -344,8 +348,9 @@ def aggregate_column_type(call: mmpl.Aggregate, source: RelationType, group: Mem
     function, data = AGGREGATES[call.function], aggregate_type(call, source.heading, call.span)
     if call.function in ("latest", "earliest") and group.shares_ticks:
         name = call.function.upper()
-        hint = f"Group by window_end as well, or take {name} of the rows before HOP."
-        raise error("E043", f"{name} needs rows of which no two have one tick, but rows of HOP do", call.span, hint)
+        hint = f"Group by window_end as well, or take {name} of the rows before HOP or UNNEST."
+        message = f"{name} needs rows of which no two have one tick, but rows of HOP and UNNEST do"
+        raise error("E043", message, call.span, hint)
     arg = expression_type(call.arg, source.columns) if call.arg is not None else _ROW
     evolves = (
         not group.is_single or group.can_leave or arg.evolves or any(source.columns[c].evolves for c in call.columns)

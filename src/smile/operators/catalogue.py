@@ -20,6 +20,7 @@ from smile.operators.restrict import RestrictOperator
 from smile.operators.session import SessionOperator
 from smile.operators.silence import SilenceOperator
 from smile.operators.summarize import SummarizeOperator
+from smile.operators.ungroup import UngroupOperator
 from smile.operators.union import MergeOperator, UnionOperator
 from smile.operators.values import ValuesOperator
 from smile.operators.window import WindowOperator
@@ -38,6 +39,7 @@ OPERATORS: Final[Mapping[type[mmpl.Rel], Operator[Any]]] = {  # an operator take
     mmpl.Distinct: DistinctOperator(),
     mmpl.Best: BestOperator(),
     mmpl.Window: WindowOperator(),
+    mmpl.Ungroup: UngroupOperator(),
     mmpl.Session: SessionOperator(),
     mmpl.Over: OverOperator(),
     mmpl.OverRows: OverRowsOperator(),

@@ -20,6 +20,7 @@ from smile.reference.relation_ref import relation_ref, relation_ref_default
 from smile.reference.row_wise import extend_row, map_default, map_rows, project_row, rename_row, restrict
 from smile.reference.session import session
 from smile.reference.silence import silence
+from smile.reference.ungroup import ungroup
 from smile.reference.union import merge, union
 from smile.reference.values import values
 from smile.reference.window import window
@@ -39,6 +40,7 @@ MEANINGS: Final[Mapping[type[mmpl.Rel], Callable[[Evaluation, Any], Relation]]] 
     mmpl.Distinct: distinct,
     mmpl.Best: best,
     mmpl.Window: window,
+    mmpl.Ungroup: ungroup,
     mmpl.Session: session,
     mmpl.Over: over,
     mmpl.OverRows: over_rows,

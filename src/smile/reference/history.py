@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smile.algebra import mmpl
+from smile.algebra.arrays import encode_array
 from smile.algebra.coercions import parse_literal
 from smile.algebra.types import INT_MAX, DataType, Value
 from smile.horizons import origin_name, split_name
@@ -113,6 +114,8 @@ def parse_json_value(value: Any, data: DataType) -> Value:
         return None
     if data.name in ("string", "bool"):
         return value  # type: ignore[no-any-return]
+    if isinstance(value, list):
+        return encode_array([parse_json_value(element, data.element) for element in value], data.element)
     if data.name in ("time", "interval", "timestamp", "date") and isinstance(value, int):
         return value
     if data.name in ("int", "time", "interval", "timestamp", "date") and isinstance(value, WrittenFloat):

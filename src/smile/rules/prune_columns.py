@@ -53,6 +53,9 @@ def _prune(rel: mmpl.Rel, needed: set[str], headings: Headings) -> mmpl.Rel:
             return replace(rel, input=_narrow_input(rel.input, needed_below, headings))
         case mmpl.Window():
             return replace(rel, input=_prune(rel.input, needed | {rel.on}, headings))
+        case mmpl.Ungroup():
+            needed_below = needed - {*rel.names, rel.ordinality} | {rel.column}
+            return replace(rel, input=_prune(rel.input, needed_below, headings))
         case mmpl.Session():
             return replace(rel, input=_narrow_input(rel.input, needed | {rel.tick, *rel.per}, headings))
         case mmpl.Silence():

@@ -48,6 +48,8 @@ def _push_below(predicate: mmpl.Expr, rel: mmpl.Rel, headings: Headings) -> mmpl
             return replace(rel, input=push_into(rel.input))
         case mmpl.Window(kind="tumble" | "hop"):
             return None if columns & {"window_start", "window_end"} else replace(rel, input=push_into(rel.input))
+        case mmpl.Ungroup():
+            return None if columns & {*rel.names, rel.ordinality} else replace(rel, input=push_into(rel.input))
         case mmpl.Window():
             return replace(rel, input=push_into(rel.input))
         case mmpl.Best() | mmpl.Over() | mmpl.OverRows() | mmpl.Session() | mmpl.Silence():

@@ -111,6 +111,8 @@ def spark_type(column: ViewColumn, times: bool) -> DataType:
             return TimestampType()
         case "decimal":
             return DecimalType(column.digits, column.scale)
+        case "array":
+            return ArrayType(spark_type(column.element, times))
         case "relation":
             inner = [StructField(c.name, spark_type(c, times)) for c in column.columns]
             return ArrayType(StructType(inner))

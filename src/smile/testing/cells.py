@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from smile.algebra.coercions import parse_literal
-from smile.algebra.types import DataType
+from smile.algebra.types import STRING, DataType, array_type
 from smile.knowledge.values.json import Json, plain_json, tick_json
 from smile.testing.ticks import TICK, parse_tick, print_tick
 
@@ -26,6 +26,8 @@ def parse_cell(text: str, data: DataType, evolves: bool) -> tuple[Any, Json | No
         return parse_value(text, data), None
     if data.name == "relation":
         return _parse_evolving_relation(text)
+    if data.name == "array":
+        return _parse_evolving_array(text)
     value = TICK + "|NULL" if data.name in ("time", "interval") else f"{QUOTED}|{_BARE}"
     match = re.fullmatch(
         rf"(?:(?P<now>{value})\s+)?"
@@ -82,6 +84,16 @@ def _parse_evolving_relation(text: str) -> tuple[Any, Json]:
     return value, {"rows": states, "open": match["open"] == "open"}
 
 
+def _parse_evolving_array(text: str) -> tuple[Any, Json]:
+    data = array_type(STRING)  # elements are JSON, whatever their type
+    if text[0] in "=≥≤":
+        value = parse_value(text[1:], data)
+        return value, {{"=": "exactly", "≥": "at_least", "≤": "at_most"}[text[0]]: value}
+    if not text.endswith("?"):
+        raise ValueError(f"{text!r} does not say what is known of an array; write =[…], ≥[…], ≤[…], […] ? or ?")
+    return parse_value(text[:-1].strip(), data) if text != "?" else None, {"unknown": True}
+
+
 def print_cell(value: Any, knowledge: Json | None, data: DataType) -> str:
     if knowledge is None:
         return print_value(value, data)
@@ -111,7 +123,7 @@ def print_cell(value: Any, knowledge: Json | None, data: DataType) -> str:
 def parse_value(text: str, data: DataType) -> Any:
     if text == "NULL":
         return None
-    if data.name == "relation":
+    if data.name in ("relation", "array"):
         return parse_json(text)
     if data.name in ("time", "interval"):
         return tick_json(parse_tick(text))
@@ -129,6 +141,8 @@ def print_value(value: Any, data: DataType) -> str:
         columns = dict(data.columns)
         rows = [", ".join(f"{json.dumps(c)}: {_print_json(v, columns[c])}" for c, v in row.items()) for row in value]
         return "[" + ", ".join(f"{{{row}}}" for row in rows) + "]"
+    if data.name == "array":
+        return "[" + ", ".join(_print_json(element, data.element) for element in value) + "]"
     if data.name in ("time", "interval"):
         return print_tick(int(value))
     if isinstance(value, bool):
@@ -138,7 +152,7 @@ def print_value(value: Any, data: DataType) -> str:
 
 
 def _print_json(value: Any, data: DataType) -> str:
-    if value is None or data.name not in ("relation", "time", "interval"):
+    if value is None or data.name not in ("relation", "array", "time", "interval"):
         return json.dumps(value, ensure_ascii=False)
     return print_value(value, data)
 

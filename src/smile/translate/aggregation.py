@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from smile import lang
 from smile.algebra import mmpl, trees
-from smile.algebra.types import FLOAT, NULL, STRING, DataType, Value
+from smile.algebra.types import ELEMENT_TYPES, FLOAT, NULL, STRING, DataType, Value
 from smile.errors import error
 from smile.lang import span_of
 from smile.operators.aggregates import aggregate_type
@@ -37,6 +37,7 @@ AGGREGATE_FUNCTIONS: Mapping[type[exp.Expr], mmpl.AggregateName] = {
     lang.NestedGroup: "group",
     **{node: cast(mmpl.AggregateName, name.lower()) for name, node in lang.PERCENTILES.items()},
     lang.StringAggregate: "string_agg",
+    lang.ArrayAggregate: "array_concat_agg",
     exp.LogicalAnd: "min",
     exp.LogicalOr: "max",
 }
@@ -82,8 +83,8 @@ def translate_aggregate(
             hint = "Use it in a query with GROUP BY, and join that query."
             raise error("E013", f"{function.upper()}(DISTINCT) OVER a window is not supported", span, hint)
         return mmpl.Aggregate("count_distinct", translator.translate(arg.expressions[0]).expr, span=span)
-    if isinstance(node, lang.StringAggregate):
-        return _string_aggregate(node, translator, extend)
+    if isinstance(node, lang.StringAggregate | lang.ArrayAggregate):
+        return _joining_aggregate(node, translator, extend)
     if isinstance(node, lang.Percentile):
         typed = translator.translate(arg)
         if isinstance(node, lang.PercentileCont) and (typed.type.is_number or typed.type == NULL):
@@ -95,20 +96,38 @@ def translate_aggregate(
     return mmpl.Aggregate(function, translator.translate(arg).expr, span=span)
 
 
-def _string_aggregate(
-    node: lang.StringAggregate, translator: ExpressionTranslator, extend: Callable[[str, TypedExpr], str]
+def _joining_aggregate(
+    node: lang.StringAggregate | lang.ArrayAggregate,
+    translator: ExpressionTranslator,
+    extend: Callable[[str, TypedExpr], str],
 ) -> mmpl.Aggregate:
-    span, separator = span_of(node), node.args["separator"].name
-    _refuse_nested_aggregates(node.order, "STRING_AGG", span)
-    typed = translator.translate(node.this)
-    text = translator.coerce(typed, STRING, span, explicit=True)
+    span, function = span_of(node), AGGREGATE_FUNCTIONS[type(node)]
+    _refuse_nested_aggregates(node.order, "STRING_AGG" if function == "string_agg" else "ARRAY_AGG", span)
+    if isinstance(node, lang.ArrayAggregate):
+        joined, separator = _single_element(node, translator), ""
+    else:
+        joined = translator.coerce(translator.translate(node.this), STRING, span, explicit=True)
+        separator = node.args["separator"].name
     if node.is_distinct:
         return mmpl.Aggregate(
-            "string_agg", text, separator=separator, distinct=True, descending=node.descending, span=span
+            function, joined, separator=separator, distinct=True, descending=node.descending, span=span
         )
     directions = tuple(bool(o.args.get("desc")) for o in node.order)
     columns = tuple(extend("order_by", translator.translate(o.this)) for o in node.order)
-    return mmpl.Aggregate("string_agg", text, columns, separator=separator, directions=directions, span=span)
+    return mmpl.Aggregate(function, joined, columns, separator=separator, directions=directions, span=span)
+
+
+def _single_element(node: lang.ArrayAggregate, translator: ExpressionTranslator) -> mmpl.Expr:
+    """The array with the value of a row, which may be NULL; NULL for a row that the filter leaves out."""
+    span, value = span_of(node), translator.translate(node.this)
+    if value.type.name not in (*ELEMENT_TYPES, "null"):
+        hint = "The elements of an array are plain values: aggregate one column, or UNNEST the array first."
+        raise error("E031", f"ARRAY_AGG makes no array of {value.type}", span, hint)
+    array = translator.apply_function("array", [value], span)
+    if node.filter is None:
+        return array.expr
+    branch = (translator.translate_predicate(node.filter), array.expr)
+    return mmpl.Case((branch,), mmpl.Constant(None, array.type), span=span)
 
 
 def _refuse_nested_aggregates(args: Iterable[exp.Expr], name: str, span: Span | None) -> None:

@@ -126,6 +126,8 @@ class ExpressionTranslator:
         if id(node) in self.lifted_values:
             return self.lifted_values[id(node)]
         binary = BINARY_OPERATORS.get(type(node))
+        if binary is not None and _is_quantified(node.expression):
+            return self._comparison_with_elements(binary, node)
         if binary is not None and not (isinstance(node.this, exp.Tuple) or isinstance(node.expression, exp.Tuple)):
             return self._call(binary, [node.this, node.expression], span_of(node))
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
@@ -303,6 +305,31 @@ class ExpressionTranslator:
             result = mmpl.Call("or", (compare(name[0], pair), rest), span=span)
         return TypedExpr(result, BOOL)
 
+    def _comparison_with_elements(self, operator: str, node: exp.Expr) -> TypedExpr:
+        """`x = ANY(array)`, or `x <> ALL(array)`."""
+        quantifier, span = node.expression, span_of(node)
+        is_all = quantifier.name.upper() == "ALL"
+        if (operator, is_all) not in (("=", False), ("<>", True)) or len(quantifier.expressions) != 1:
+            hint = "Write x = ANY(array) or x <> ALL(array). For other comparisons, join UNNEST(array)."
+            raise error("E013", f"{operator} {quantifier.name.upper()} of an array is not supported", span, hint)
+        array, value = self._translate_node(quantifier.expressions[0]), self._translate_node(node.this)
+        if array.type.name == "array":
+            value = self.adapt_literal(value, array.type.element)
+        contains = self.apply_function("array_contains", [array, value], span)
+        return self.apply_function("not", [contains], span) if is_all else contains
+
+    def _array(self, node: exp.Array) -> TypedExpr:
+        if not node.expressions:
+            raise error("E031", "an empty array has no type", span_of(node), "Write CAST('{}' AS int[]).")
+        elements = [self._translate_node(e) for e in node.expressions]
+        if any(e.type.name in ("array", "relation") for e in elements):
+            hint = "The elements of an array are plain values."
+            raise error("E031", "an array of arrays or relations is not supported", span_of(node), hint)
+        return self.apply_function("array", elements, span_of(node))
+
+    def _bracket(self, node: exp.Bracket) -> TypedExpr:
+        return self._call("subscript", [node.this, *node.expressions], span_of(node))
+
     def _between(self, node: exp.Between) -> TypedExpr:
         span = span_of(node)
         low = self._call(">=", [node.this, node.args["low"]], span)
@@ -374,6 +401,8 @@ class ExpressionTranslator:
             if isinstance(arg.expr, mmpl.Constant) and arg.type == STRING:
                 return self.adapt_literal(arg, DATE)
             return TypedExpr(self.coerce(arg, DATE, span, explicit=True), DATE)
+        if written in ("array_length", "array_upper") and len(args) == 2:
+            return self._array_length(node)
         if written == "iif" and len(args) == 3:
             condition, value, default = args
             return self._case(exp.Case(ifs=[exp.If(this=condition, true=value)], default=default))
@@ -389,6 +418,14 @@ class ExpressionTranslator:
         typed = self._call(name, args, span_of(node))
         check_constant_arguments(typed.expr)
         return typed
+
+    def _array_length(self, node: exp.Anonymous) -> TypedExpr:
+        """That of an empty array is NULL."""
+        array, dimension = node.expressions
+        if not isinstance(dimension, exp.Literal) or dimension.name != "1":
+            raise error("E013", "an array has one dimension", span_of(dimension), "Write CARDINALITY(a).")
+        length = self._call("cardinality", [array], span_of(node))
+        return self.apply_function("nullif", [length, TypedExpr(mmpl.Constant(0, INT), INT)], span_of(node))
 
     def _silencecall(self, node: lang.SilenceCall) -> TypedExpr:
         message = "SILENCE can only be compared with an interval in WHERE"
@@ -469,6 +506,11 @@ class ExpressionTranslator:
         return mmpl.Cast(arg.expr, target, span=arg.expr.span)
 
 
+def _is_quantified(node: exp.Expr) -> bool:
+    """Whether it is the ANY or ALL of an array."""
+    return isinstance(node, exp.Anonymous) and str(node.this).upper() in ("ANY", "SOME", "ALL")
+
+
 def _to_char_format(node: exp.Expr) -> exp.Expr:
     """The format of DATE_FORMAT, as TO_CHAR has it."""
     if not isinstance(node, exp.Literal) or not node.is_string:
@@ -543,7 +585,7 @@ def _misplaced_error(node: exp.Expr) -> SmileError:
         return error("E042", "OVER is allowed only in a select list", span, hint)
     if isinstance(node, exp.AggFunc):
         derived = {kind: name for name, kind in (*lang.DERIVED_AGGREGATES.items(), *lang.PERCENTILES.items())}
-        derived[lang.StringAggregate] = "STRING_AGG"
+        derived |= {lang.StringAggregate: "STRING_AGG", lang.ArrayAggregate: "ARRAY_AGG"}
         name = "GROUP" if isinstance(node, lang.NestedGroup) else derived.get(type(node), type(node).__name__.upper())
         return error("E042", f"the aggregate {name} is not allowed here", span)
     if isinstance(node, exp.Query | exp.Exists | exp.In):

@@ -40,6 +40,9 @@ class FromTranslator:
             rel, name = self.translate(node.this, self.catalog), ""
         elif isinstance(node, lang.StreamFunction):
             rel, name = self._stream_function(node)
+        elif isinstance(node, exp.Unnest):
+            hint = "Every row of a view comes from streams: write FROM s, UNNEST(s.tags) AS u (tag)."
+            raise error("E040", "UNNEST without a relation before it has no key", span_of(node), hint)
         else:
             raise error("E013", f"{type(node).__name__} is not supported in FROM", span_of(node))
         pipeline = self.catalog.new_pipeline(rel, node.alias or name)

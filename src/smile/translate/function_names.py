@@ -6,11 +6,11 @@ from smile.algebra.functions.catalogue import SCALAR_FUNCTIONS
 SYNONYMS = {
     "ceiling": "ceil", "pow": "power", "char_length": "length", "character_length": "length", "len": "length",
     "substr": "substring", "strpos": "position", "ucase": "upper", "lcase": "lower", "mod": "%", "ifnull": "coalesce",
-    "nvl": "coalesce", "btrim": "trim", "log": "log10",
+    "nvl": "coalesce", "btrim": "trim", "log": "log10", "array_join": "array_to_string", "array_size": "cardinality",
     **{f: f"extract_{f}" for f in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")},
     "dayofmonth": "extract_day", "dayofyear": "extract_doy",
 }  # fmt: skip
-_OPERATORS = frozenset({"and", "or", "not", "neg", "like", "ilike"})
+_OPERATORS = frozenset({"and", "or", "not", "neg", "like", "ilike", "array", "subscript"})
 CALLABLE_FUNCTIONS = frozenset(
     {n for n in SCALAR_FUNCTIONS if n.isidentifier() and not n.startswith("extract_")} - _OPERATORS | {"%"}
 )
@@ -23,9 +23,8 @@ NO_CLOCK_HINT = (
     "A view depends only on events. In WHERE, t > NOW() - INTERVAL '1' HOUR is true of the last hour's rows."
 )
 _COLLECT_HINT = (
-    "GROUP(a, b) AS x collects columns of the members as a nested relation, STRING_AGG(a, ',') their texts as one."
+    "GROUP(a, b) AS x collects columns of the members as a nested relation, ARRAY_AGG(a) the values of one as an array."
 )
-_NO_ARRAY_HINT = f"There are no arrays. {_COLLECT_HINT}"
 _NO_JSON_HINT = "There is no JSON: publish the parts that views need as columns."
 _NUMBERS_HINT = (
     "The functions of numbers are ABS, CEIL, EXP, FLOOR, LN, LOG10, MOD, POWER, ROUND, SIGN, SQRT and TRUNC."
@@ -34,12 +33,14 @@ _RANK_HINT = (
     "LATEST(x) and EARLIEST(x) are the values of the last and the first row, ARG_MAX(x, y) of that with the greatest y."
 )
 FUNCTION_HINTS = {
-    **dict.fromkeys(("array_agg", "json_agg", "collect_list", "collect_set"), _COLLECT_HINT),
+    **dict.fromkeys(("json_agg", "collect_list", "collect_set"), _COLLECT_HINT),
     **dict.fromkeys(("random", "rand", "uuid", "gen_random_uuid"), "A view is a function of its events only."),
     **dict.fromkeys(("clock_timestamp", "proctime", "sysdate", "getdate", "mz_now"), NO_CLOCK_HINT),
     **dict.fromkeys(("first", "last", "any_value", "latest_by_offset", "earliest_by_offset"), _RANK_HINT),
     "mode": "Count the rows of each value, and take ARG_MAX(x, n) of the counts.",
-    **dict.fromkeys(("array_length", "array_contains", "array_position", "cardinality", "element_at"), _NO_ARRAY_HINT),
+    "element_at": "Write a[1], counted from 1.",
+    "array_length": "Write ARRAY_LENGTH(a, 1), or CARDINALITY(a).",
+    "array_append": "ARRAY_AGG(a) makes an array of the values of a group.",
     **dict.fromkeys(
         ("json_value", "json_query", "json_extract", "json_extract_path_text", "json_exists"), _NO_JSON_HINT
     ),
@@ -88,7 +89,8 @@ FUNCTION_HINTS = {
     ),
     **dict.fromkeys(
         ("unnest", "ungroup", "explode", "flatten"),
-        "The rows of a nested relation are those of the query that it was made of.",
+        "Write FROM s, UNNEST(s.tags) AS u (tag). The rows of a nested relation are those of the query that it was "
+        "made of.",
     ),
     **dict.fromkeys(
         ("time_bucket", "date_bin", "date_slice", "bin"),
@@ -113,8 +115,7 @@ FUNCTION_HINTS = {
     "overlay": "Use SUBSTRING and ||.",
     "format": "Use CONCAT.",
     "row": "Write a list of values, (a, b) = (1, 2), or list the columns.",
-    "any": "Write x IN (1, 2), or x = ANY (SELECT …).",
-    "string_to_array": f"There are no arrays. SPLIT_PART(s, ',', 1) is the first part. {_COLLECT_HINT}",
+    "any": "Write x IN (1, 2), x = ANY (SELECT …) or x = ANY(array).",
     "generate_series": "Every row of a view comes from streams.",
 }
 """What to write instead of functions of other dialects."""

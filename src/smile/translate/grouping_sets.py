@@ -9,9 +9,15 @@ from sqlglot import exp
 
 from smile import limits
 from smile.errors import error
-from smile.lang import AGGREGATES, DERIVED_AGGREGATES, PERCENTILES, StringAggregate, span_of, widen_span
+from smile.lang import AGGREGATES, DERIVED_AGGREGATES, PERCENTILES, ArrayAggregate, StringAggregate, span_of, widen_span
 
-_AGGREGATES = (*AGGREGATES.values(), *DERIVED_AGGREGATES.values(), *PERCENTILES.values(), StringAggregate)
+_AGGREGATES = (
+    *AGGREGATES.values(),
+    *DERIVED_AGGREGATES.values(),
+    *PERCENTILES.values(),
+    StringAggregate,
+    ArrayAggregate,
+)
 GroupingSet = list[exp.Expr]
 
 

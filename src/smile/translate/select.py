@@ -35,12 +35,14 @@ from smile.translate.recent import RecentRows, reads_clock, recent_rows, restric
 from smile.translate.scope import NameTable, Scope, free_name, is_match, is_quoted
 from smile.translate.silence import lift_silences
 from smile.translate.subqueries import SubqueryTranslator, is_subquery_test, strip_not
+from smile.translate.unnest import add_unnest
 from smile.translate.window_functions import lift_window_functions, window_rank
 
 _DERIVED_NAMES: dict[type[exp.Expr], str] = {
     **{kind: name.lower() for name, kind in lang.DERIVED_AGGREGATES.items()},
     **{kind: name.lower() for name, kind in lang.PERCENTILES.items()},
     lang.StringAggregate: "string_agg",
+    lang.ArrayAggregate: "array_agg",
 }
 
 
@@ -101,6 +103,8 @@ class SelectTranslator:
         for node in self.node.args.get("joins") or []:
             if isinstance(node.this, exp.Lateral):
                 add_lateral_join(pipeline, node, self.translate_query)
+            elif isinstance(node.this, exp.Unnest):
+                add_unnest(pipeline, node)
             else:
                 add_join(pipeline, sources.pipeline(node.this, as_of=node.method == "ASOF"), node)
         return pipeline

@@ -6,7 +6,20 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from smile import limits
-from smile.algebra.types import BOOL, BYTES, DATE, FLOAT, INT, INTERVAL, STRING, TIME, TIMESTAMP, DataType, decimal_type
+from smile.algebra.types import (
+    BOOL,
+    BYTES,
+    DATE,
+    FLOAT,
+    INT,
+    INTERVAL,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    array_type,
+    decimal_type,
+)
 from smile.errors import did_you_mean, error
 from smile.source import Span
 
@@ -20,11 +33,13 @@ TYPE_SPELLINGS: dict[str, DataType] = {
     "bytes": BYTES, "bytea": BYTES, "blob": BYTES,
 }  # fmt: skip
 _NO_JSON_HINT = "There is no JSON: declare the parts that views need as columns."
-_NO_ARRAY_HINT = "There are no arrays: publish an event for each element."
+_ARRAY_HINT = "An array is written as the type of its elements and brackets: int[]."
+_NO_STRUCT_HINT = "Declare a column for each part."
 _NO_ZONE_HINT = "All times are UTC: use timestamp."
 TYPE_HINTS = {
     **dict.fromkeys(("json", "jsonb", "variant", "super", "xml"), _NO_JSON_HINT),
-    **dict.fromkeys(("array", "list", "map", "struct", "row"), _NO_ARRAY_HINT),
+    **dict.fromkeys(("array", "list"), _ARRAY_HINT),
+    **dict.fromkeys(("map", "struct", "row"), _NO_STRUCT_HINT),
     **dict.fromkeys(("timestamptz", "timestamp_ltz", "timestamp with time zone", "time with time zone"), _NO_ZONE_HINT),
     **dict.fromkeys(("serial", "bigserial", "identity"), "The tick numbers the events of a stream."),
     "enum": "Declare a domain: CREATE DOMAIN d AS string CHECK (VALUE IN ('a', 'b')).",
@@ -38,6 +53,8 @@ DECIMAL_SPELLINGS = ("decimal", "numeric", "dec")
 
 def parse_type_name(text: str, span: Span | None) -> tuple[DataType, int | None] | None:
     """The type, and the maximum length of a string if one is given. None if there is no such type."""
+    if text.endswith("[]"):
+        return _parse_array_type(text.removesuffix("[]"), span)
     match = re.fullmatch(r"([^\W\d][\w ]*?)\s*(?:\(([^()]*)\))?", text.strip())
     if match is None:
         return None
@@ -55,6 +72,17 @@ def parse_type_name(text: str, span: Span | None) -> tuple[DataType, int | None]
     if len(numbers) > 1 or (numbers and type not in (STRING, FLOAT, TIMESTAMP)):
         raise error("E025", f"the type {name} has no such parameters", span)
     return type, (numbers[0] if numbers and type == STRING else None)
+
+
+def _parse_array_type(element: str, span: Span | None) -> tuple[DataType, None] | None:
+    parsed = parse_type_name(element, span)
+    if parsed is None:
+        return None
+    if parsed[0].name == "array":
+        raise error("E025", f"there is no type {element}[]", span, "The elements of an array are plain values.")
+    if parsed[1] is not None:
+        raise error("E025", "the elements of an array have no maximum length", span, "Write string[].")
+    return array_type(parsed[0]), None
 
 
 def _parse_decimal_type(numbers: list[int], span: Span | None) -> DataType:

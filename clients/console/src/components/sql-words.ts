@@ -1,18 +1,19 @@
 /** The words of SmileSQL. `make reference` writes this file from the parser. */
 
 export const KEYWORDS =
-  "advertise all and anti any approx_percentile approx_quantile arg_max arg_min as asc asof avg best between bool_and " +
-  "bool_or both broker by case cast changes check collate count create cross cube current current_date current_time " +
-  "current_timestamp current_user day default dense_rank desc descriptor distinct domain earliest else end escape every " +
-  "except exists false fetch file filter first first_value following for from full global group group_concat grouping " +
-  "groups having home hop hour if ilike import in inner intersect into is isnull join key lag last last_value lateral " +
-  "latest lead leading left like limit listagg localtime localtimestamp many match_recognize max max_by median merge " +
-  "min min_by minute month natural next none not notnull null nulls offset on one only or order origins outer over " +
-  "partition per percentile percentile_approx percentile_cont percentile_disc pivot preceding primary publisher qualify " +
-  "quantile quantile_cont quantile_disc range rank recursive references republisher right rollup row row_number rows " +
-  "second select semi session sets silence similar some static stddev stddev_pop stddev_samp stream string_agg " +
-  "subscribe subscriptions sum table tablesample then ticks timestamptz to trailing true tumble unbounded union unique " +
-  "unnest unpivot using values var_pop var_samp variance view week when where window with within year";
+  "advertise all and anti any approx_percentile approx_quantile arg_max arg_min array array_agg as asc asof avg best " +
+  "between bool_and bool_or both broker by case cast changes check collate count create cross cube current current_date " +
+  "current_time current_timestamp current_user day default dense_rank desc descriptor distinct domain earliest else end " +
+  "escape every except exists false fetch file filter first first_value following for from full global group " +
+  "group_concat grouping groups having home hop hour if ilike import in inner intersect into is isnull join key lag " +
+  "last last_value lateral latest lead leading left like limit listagg localtime localtimestamp many match_recognize " +
+  "max max_by median merge min min_by minute month natural next none not notnull null nulls offset on one only or order " +
+  "ordinality origins outer over partition per percentile percentile_approx percentile_cont percentile_disc pivot " +
+  "preceding primary publisher qualify quantile quantile_cont quantile_disc range rank recursive references republisher " +
+  "right rollup row row_number rows second select semi session sets silence similar some static stddev stddev_pop " +
+  "stddev_samp stream string_agg subscribe subscriptions sum table tablesample then ticks timestamptz to trailing true " +
+  "tumble unbounded union unique unnest unpivot using values var_pop var_samp variance view week when where window with " +
+  "within year";
 
 export const FUNCTIONS =
   "abs ascii btrim ceil ceiling char_length character_length chr coalesce concat concat_ws date_trunc dayofmonth " +

@@ -91,6 +91,8 @@ def _readable(column: pa.Array, data: DataType, times: bool) -> pa.Array:
         case "time" if times:
             microseconds = pc.shift_right(column, TICKS_PER_MICROSECOND.bit_length() - 1)
             return microseconds.cast(pa.timestamp("us", "UTC"))
+        case "array":
+            return _list_like(column, _readable(column.flatten(), data.element, times))
         case "relation":
             rows = column.flatten()
             fields = [
@@ -98,10 +100,15 @@ def _readable(column: pa.Array, data: DataType, times: bool) -> pa.Array:
                 for part, (name, inner) in zip(rows.flatten(), data.columns, strict=True)
             ]
             struct = pa.StructArray.from_arrays([part for _, part in fields], [name for name, _ in fields])
-            ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(column), 0))
-            offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
-            return pa.ListArray.from_arrays(offsets, struct, mask=column.is_null())
+            return _list_like(column, struct)
     return column
+
+
+def _list_like(column: pa.Array, elements: pa.Array) -> pa.Array:
+    """A column of lists of the same lengths, with other elements."""
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(column), 0))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+    return pa.ListArray.from_arrays(offsets, elements, mask=column.is_null())
 
 
 def _table_columns(source: InputRelation, with_knowledge: bool, ticks: Mapping[str, str]) -> dict[str, _Column]:

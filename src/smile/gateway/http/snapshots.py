@@ -284,8 +284,8 @@ def _encode_csv(frame: ViewFrame, parts: Iterator[ViewFrame], with_times: bool =
 
 
 def _plain_column(column: pa.Array, data: DataType, with_times: bool) -> pa.Array:
-    """Values as in JSON: times and bytes in the language's notation, a relation as JSON."""
-    if data.name not in ("bytes", "relation", "timestamp", "date") and not (with_times and data == TIME):
+    """Values as in JSON: times and bytes in the language's notation, a relation and an array as JSON."""
+    if data.name not in ("bytes", "relation", "array", "timestamp", "date") and not (with_times and data == TIME):
         return column
 
     def text(value: Any) -> str | None:
@@ -301,6 +301,8 @@ def _plain_value(value: Any, data: DataType, with_times: bool) -> Any:
     if data.name == "relation":
         columns = dict(data.columns)
         return [{c: _plain_value(cell, columns[c], with_times) for c, cell in row.items()} for row in value]
+    if data.name == "array":
+        return [_plain_value(element, data.element, with_times) for element in value]
     if with_times and data == TIME:
         return to_text(cast(value, TIME, TIMESTAMP), TIMESTAMP)
     return plain_json(value, data)

@@ -13,11 +13,11 @@ from smile.kernels.aggregates.contributions import AggregateArgument
 from smile.kernels.aggregates.count_distinct import AppendOnlyCountDistinct, RetractableCountDistinct
 from smile.kernels.aggregates.counts import AppendOnlyCount, RetractableCount
 from smile.kernels.aggregates.earliest import AppendOnlyEarliest, RetractableEarliest
+from smile.kernels.aggregates.joined_values import JoiningAccumulator
 from smile.kernels.aggregates.latest import AppendOnlyLatest, RetractableLatest
 from smile.kernels.aggregates.min_max import AppendOnlyMinMax, RetractableMinMax
 from smile.kernels.aggregates.nested_group import NestedGroupAccumulator
 from smile.kernels.aggregates.percentiles import AppendOnlyPercentile, RetractablePercentile
-from smile.kernels.aggregates.strings import StringAccumulator
 from smile.kernels.aggregates.sums import AppendOnlySum, RetractableSum
 from smile.kernels.layout import EvolvingColumnLayout
 from smile.kernels.transform import InputRelation
@@ -50,8 +50,8 @@ def compile_accumulator(
             return (AppendOnlyCountDistinct if append_only else RetractableCountDistinct)(prefix, argument, per)
         case "percentile_cont" | "percentile_disc":
             return (AppendOnlyPercentile if append_only else RetractablePercentile)(prefix, argument, aggregate, per)
-        case "string_agg":
-            return StringAccumulator(aggregate, argument, source.layout)
+        case "string_agg" | "array_concat_agg":
+            return JoiningAccumulator(aggregate, argument, source.layout)
         case "earliest":
             tick = source.type.heading.tick
             return (AppendOnlyEarliest if append_only else RetractableEarliest)(prefix, argument, tick)

@@ -176,7 +176,12 @@ class _Compiler:
         assert signature is not None, "types have been checked"
         limits = [a.limits for a in args]
         result_limits = call_limits(name, limits, signature)
-        if name in COMPARISONS and args[0].exact and args[1].constant and args[0].data.name in ("string", "bytes"):
+        if (
+            name in COMPARISONS
+            and args[0].exact
+            and args[1].constant
+            and args[0].data.name in ("string", "bytes", "array")
+        ):
             text = args[1].run(InputColumns({}, {}, 1))
             if isinstance(text, ValueColumn) and text.valid is None:
                 compare = column_functions.comparison_with_text(name, text.data[0])
@@ -228,7 +233,7 @@ def _knowledge_function(
     args, result = signature.args, signature.result
     now = column_functions.column_function(name, signature)
     row_by_row = row_by_row_function(name, args, limits, result)
-    if args[0] == BOOL:
+    if args[0] == BOOL and result.name != "array":
         if len(args) > _ENUMERATED_OPERANDS_MAX and name not in ("and", "or"):
             return row_by_row
         return logic.unary_function(name) if len(args) == 1 else logic.associative_function(name)

@@ -30,7 +30,7 @@ from smile.limits import decimal_digits_max
 @dataclass(frozen=True)
 class Member:
     """One row of the group. `value` is that of the argument, None if there is no argument; for `group` it is a
-    NestedRow. Only `latest` needs `tick`, and only `string_agg` the `key` and the cells that it is ordered by."""
+    NestedRow. Only `latest` needs `tick`, and only a joining one the `key` and the cells that it is ordered by."""
 
     mask: Mask
     value: CellKnowledge | None = None
@@ -70,7 +70,7 @@ def aggregate(
     `is_passed`: whether no member that appears later can have a lower value than this one; for `earliest`, whether none
     can have this tick or an earlier one. `can_overflow`: a sum can. SUM of ints is a decimal. AVG is a float, except
     that AVG of intervals is an interval. `call` has the fraction of a percentile and the order
-    of `string_agg`."""
+    of the joining ones."""
     if function == "group":
         return NestedRelation({m.key: MaskedValue(m.mask, m.value or NestedRow()) for m in members}, sealed)
     is_ranged = type != BOOL
@@ -79,9 +79,6 @@ def aggregate(
         return _latest(members, sealed, domain)
     if function == "earliest":
         return _earliest(members, sealed, domain, is_passed)
-    if function == "string_agg":
-        pairs = [(p, m) for m in members if (p := _contribution(m, lo, hi, type)) is not None]
-        return _string_agg(pairs, sealed, call)
     contributions = [p for m in members if (p := _contribution(m, lo, hi, type)) is not None]
     match function:
         case "count":
@@ -99,6 +96,9 @@ def aggregate(
         case "percentile_cont" | "percentile_disc":
             order = _Order(function == "percentile_cont", call.fraction, call.descending, type)
             return _percentile(contributions, sealed, lo, hi, order)
+        case "string_agg" | "array_concat_agg":
+            pairs = [(p, m) for m in members if (p := _contribution(m, lo, hi, type)) is not None]
+            return _joining_aggregate(pairs, sealed, call, type)
 
 
 def _contribution(member: Member, lo: RangeEnd, hi: RangeEnd, type: DataType) -> _Contribution | None:
@@ -205,18 +205,20 @@ def _exact_mean(values: Sequence[Any], type: DataType) -> Value:
     return round(exact) if type.name == "interval" else _round_to_float(exact)
 
 
-# ── strings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── strings and arrays ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _string_agg(pairs: Sequence[tuple[_Contribution, Member]], sealed: bool, call: Aggregate) -> Range:
+def _joining_aggregate(
+    pairs: Sequence[tuple[_Contribution, Member]], sealed: bool, call: Aggregate, type: DataType
+) -> Range:
     """Nothing is known of it until it is final."""
-    now = _joined([(p.now, m) for p, m in pairs if p.now is not None], call)
+    now = _joined([(p.now, m) for p, m in pairs if p.now is not None], call, type)
     if sealed and all(p.is_certain and p.range.is_final and all(c.is_final for c in m.order) for p, m in pairs):
-        return Range.exactly(_joined([(p.range.lo, m) for p, m in pairs], call))
+        return Range.exactly(_joined([(p.range.lo, m) for p, m in pairs], call, type))
     return Range(None, None, NEVER if any(p.is_certain for p, _ in pairs) else MAYBE, now)
 
 
-def _joined(texts: list[tuple[Any, Member]], call: Aggregate) -> str | None:
+def _joined(texts: list[tuple[Any, Member]], call: Aggregate, type: DataType) -> str | bytes | None:
     if call.distinct:
         words = sorted({text for text, _ in texts}, reverse=call.descending)
     else:
@@ -224,7 +226,8 @@ def _joined(texts: list[tuple[Any, Member]], call: Aggregate) -> str | None:
         for number, descending in reversed(list(enumerate(call.directions))):
             texts.sort(key=lambda pair: _orderable(pair[1].order[number].now), reverse=descending)
         words = [text for text, _ in texts]
-    return call.separator.join(words) if words else None
+    separator: Any = b"" if type.name == "array" else call.separator
+    return separator.join(words) if words else None
 
 
 def _orderable(value: Any) -> tuple[bool, Any]:

@@ -4,6 +4,7 @@ text."""
 from decimal import Decimal
 from typing import Any
 
+from smile.algebra.arrays import decode_array
 from smile.algebra.coercions import to_text
 from smile.algebra.types import DataType
 from smile.knowledge.values.cell_knowledge import CellKnowledge
@@ -32,6 +33,8 @@ def plain_json(value: Any, data: DataType) -> Any:
     if data.name == "relation":
         columns = dict(data.columns)
         return [{c: plain_json(v, columns[c]) for c, v in row.items()} for _, row in value]
+    if data.name == "array":
+        return [plain_json(element, data.element) for element in decode_array(value, data.element)]
     if data.name in ("time", "interval"):
         return tick_json(value)
     if isinstance(value, Decimal):

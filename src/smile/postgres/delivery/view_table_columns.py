@@ -24,6 +24,7 @@ _TYPES: Final = {
     "bytes": "bytea",
     "relation": "jsonb",
     "null": "text",
+    "array": "jsonb",
 }
 _ROW_FINAL: Final = "row_final"
 
@@ -57,6 +58,7 @@ def _path(path: Sequence[str]) -> sql.Composable:
 
 
 def postgres_type(data: DataType) -> str:
+    """An array is JSON, as its elements are in JSON."""
     return f"numeric({data.digits}, {data.scale})" if data.name == "decimal" else _TYPES[data.name]
 
 
@@ -72,7 +74,7 @@ def table_columns(type_: RelationType, with_knowledge: bool) -> tuple[TableColum
         if with_knowledge and type_.columns[name].evolves:
             known = ("knowledge", name)
             exactly = ((*known, "exactly"),)
-            if data.is_ordered and data.name != "bool":
+            if data.is_ordered and data.name not in ("bool", "array"):
                 lower = (exactly[0], (*known, "between", "0"))
                 upper = (exactly[0], (*known, "between", "1"))
                 text = postgres_type(data)

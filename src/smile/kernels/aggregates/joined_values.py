@@ -1,10 +1,12 @@
-"""STRING_AGG: the texts of a group in one string, in the order of columns and of the key.
+"""STRING_AGG and ARRAY_CONCAT_AGG: the texts of a group in one string, or the elements of its arrays in one array, in
+the order of columns and of the key.
 
-When a group changes, all its members are read. The output is proportional to the group, and so is the work. The string
+When a group changes, all its members are read. The output is proportional to the group, and so is the work. The result
 is exact once the group is sealed and its members can neither leave nor change; nothing is known of it before.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,7 @@ from smile.state.run import TableRows
 _NEVER_NULL, _MAYBE_NULL, _ALWAYS_NULL = 0, 1, 2
 
 
-class StringAccumulator(Accumulator):
+class JoiningAccumulator(Accumulator):
     """Has no columns: the output is computed from the stored members."""
 
     reads_members = True
@@ -50,7 +52,7 @@ class StringAccumulator(Accumulator):
         now = self._join(group_numbers, contributions.now, order, key, count)
         is_sealed = np.zeros(count, bool) if sealed is None else sealed
         is_final = is_sealed & ~has_unsettled
-        bounds = v.nulls(STRING, count)
+        bounds = v.nulls(self.argument.data, count)
         if is_final.any() and contributions.lo is not None:
             settled = ValueColumn(contributions.lo.data, contributions.possible & is_settled)
             bounds = v.where(is_final, self._join(group_numbers, settled, order, key, count), bounds)
@@ -67,7 +69,7 @@ class StringAccumulator(Accumulator):
         key: list[ValueColumn],
         count: int,
     ) -> ValueColumn:
-        """The valid texts of each group in one string; NULL if there is none."""
+        """The valid texts of each group in one string, or arrays in one array; NULL if there is none."""
         members = true_indices(texts.is_valid())
         texts = texts.take(members)
         if self.aggregate.distinct:
@@ -78,13 +80,14 @@ class StringAccumulator(Accumulator):
             by += [_sort_ranks(c.take(members), False) for c in key]
         group_numbers = group_numbers[members]
         positions = np.lexsort((*reversed(by), group_numbers))
-        parts: list[list[str]] = [[] for _ in range(count)]
+        parts: list[list[Any]] = [[] for _ in range(count)]
         words = texts.take(positions).data.to_pylist()
         for group, word in zip(group_numbers[positions].tolist(), words, strict=True):
             part = parts[group]
             if not (self.aggregate.distinct and part and part[-1] == word):
                 part.append(word)
-        return v.from_python([self.aggregate.separator.join(part) if part else None for part in parts], STRING)
+        separator: Any = self.aggregate.separator if self.argument.data == STRING else b""
+        return v.from_python([separator.join(part) if part else None for part in parts], self.argument.data)
 
 
 def _sort_ranks(values: ValueColumn, descending: bool) -> Indices:
