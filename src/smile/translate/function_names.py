@@ -79,7 +79,6 @@ FUNCTION_HINTS = {
     "histogram": "Count the rows of each value, with GROUP BY a, x.",
     **dict.fromkeys(("kurtosis", "skewness", "skew"), "Compute it of AVG(x), AVG(x * x) and so on."),
     "columns": "List the columns.",
-    "array": _NO_ARRAY_HINT,
     **dict.fromkeys(("regexp_matches", "regexp_extract"), "Use REGEXP_SUBSTR(s, p), or REGEXP_LIKE(s, p)."),
     **dict.fromkeys(
         ("session", "session_start", "session_end"), "Use SESSION(s PARTITION BY a, t, INTERVAL …) in FROM."

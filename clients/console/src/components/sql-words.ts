@@ -16,10 +16,11 @@ export const KEYWORDS =
   "within year";
 
 export const FUNCTIONS =
-  "abs ascii btrim ceil ceiling char_length character_length chr coalesce concat concat_ws date_trunc dayofmonth " +
-  "dayofyear exp floor greatest ifnull initcap lcase least len length ln log log10 lower lpad ltrim md5 mod nullif " +
-  "period_end position pow power quarter regexp_like regexp_replace regexp_substr repeat replace reverse round rpad " +
-  "rtrim sign split_part sqrt starts_with strpos substr substring to_char to_timestamp translate trim trunc ucase upper " +
+  "abs array_contains array_join array_position array_size array_to_string ascii btrim cardinality ceil ceiling " +
+  "char_length character_length chr coalesce concat concat_ws date_trunc dayofmonth dayofyear exp floor greatest ifnull " +
+  "initcap lcase least len length ln log log10 lower lpad ltrim md5 mod nullif nvl period_end position pow power " +
+  "quarter regexp_like regexp_replace regexp_substr repeat replace reverse round rpad rtrim sign split_part sqrt " +
+  "starts_with string_to_array strpos substr substring to_char to_timestamp translate trim trunc ucase upper " +
   "width_bucket";
 
 export const TYPES =
