@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from smile.algebra.arrow_types import arrow_type
-from smile.algebra.types import BOOL, DataType
+from smile.algebra.types import BOOL, JSON, DataType
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Array, ValueColumn
@@ -65,10 +65,10 @@ def _arrow_column(name: str, column: KnowledgeColumn, data: DataType, type_: Col
         return arrays
     exact = column.is_final()
     if isinstance(column, RangeColumn):
-        bounds, codes = _arrow_bounds(name, column, kind)
+        bounds, codes = _arrow_bounds(name, column, kind, data)
         arrays |= {**bounds, f"{name}.knowledge": _arrow_codes(codes)}
     elif isinstance(column, LatestColumn):
-        bounds, codes = _arrow_bounds(name, column.bounds, kind)
+        bounds, codes = _arrow_bounds(name, column.bounds, kind, data)
         if data == BOOL:
             bounds, codes = {}, np.where(exact, EXACTLY, UNKNOWN)
         arrays |= bounds
@@ -83,10 +83,15 @@ def _arrow_column(name: str, column: KnowledgeColumn, data: DataType, type_: Col
     return arrays
 
 
-def _arrow_bounds(name: str, ranges: RangeColumn, kind: pa.DataType) -> tuple[dict[str, pa.Array], Array]:
-    """The columns of the bounds, and what they mean. If NULL is possible, no bound is sure to hold."""
+def _arrow_bounds(
+    name: str, ranges: RangeColumn, kind: pa.DataType, data: DataType
+) -> tuple[dict[str, pa.Array], Array]:
+    """The columns of the bounds, and what they mean. If NULL is possible, no bound is sure to hold; of JSON, which has
+    no order, only an exact value is."""
     arrays = {}
     unknown = ranges.null_codes() == k.NULLABILITY_BY_CODE.index(MAYBE)
+    if data == JSON:
+        unknown |= ~ranges.is_final()
     for suffix, end in (("at_least", ranges.lo), ("at_most", ranges.hi)):
         if end is None:
             arrays[f"{name}.{suffix}"] = pa.nulls(len(ranges), kind)

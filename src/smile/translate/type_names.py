@@ -6,7 +6,20 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from smile import limits
-from smile.algebra.types import BOOL, BYTES, DATE, FLOAT, INT, INTERVAL, STRING, TIME, TIMESTAMP, DataType, decimal_type
+from smile.algebra.types import (
+    BOOL,
+    BYTES,
+    DATE,
+    FLOAT,
+    INT,
+    INTERVAL,
+    JSON,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    decimal_type,
+)
 from smile.errors import did_you_mean, error
 from smile.source import Span
 
@@ -17,13 +30,13 @@ TYPE_SPELLINGS: dict[str, DataType] = {
     "float": FLOAT, "double": FLOAT, "double precision": FLOAT, "real": FLOAT, "float8": FLOAT, "float4": FLOAT,
     "string": STRING, "text": STRING, "varchar": STRING, "char": STRING, "character varying": STRING,
     "time": TIME, "interval": INTERVAL, "timestamp": TIMESTAMP, "datetime": TIMESTAMP, "date": DATE,
-    "bytes": BYTES, "bytea": BYTES, "blob": BYTES,
+    "bytes": BYTES, "bytea": BYTES, "blob": BYTES, "json": JSON, "jsonb": JSON,
 }  # fmt: skip
-_NO_JSON_HINT = "There is no JSON: declare the parts that views need as columns."
+_JSON_HINT = "Use json."
 _NO_ARRAY_HINT = "There are no arrays: publish an event for each element."
 _NO_ZONE_HINT = "All times are UTC: use timestamp."
 TYPE_HINTS = {
-    **dict.fromkeys(("json", "jsonb", "variant", "super", "xml"), _NO_JSON_HINT),
+    **dict.fromkeys(("variant", "super", "object"), _JSON_HINT),
     **dict.fromkeys(("array", "list", "map", "struct", "row"), _NO_ARRAY_HINT),
     **dict.fromkeys(("timestamptz", "timestamp_ltz", "timestamp with time zone", "time with time zone"), _NO_ZONE_HINT),
     **dict.fromkeys(("serial", "bigserial", "identity"), "The tick numbers the events of a stream."),

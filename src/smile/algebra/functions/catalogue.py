@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from smile.algebra.coercions import can_cast, cast
-from smile.algebra.functions import arithmetic, logic, regular_expressions, text, time, time_formats, time_parsing
+from smile.algebra.functions import arithmetic, json, logic, regular_expressions, text, time, time_formats, time_parsing
 from smile.algebra.functions.base import (
     DECREASING,
     INCREASING,
@@ -43,7 +43,7 @@ __all__ = [
 
 SCALAR_FUNCTIONS: Final[dict[str, ScalarFunction]] = {
     f.name: f
-    for module in (arithmetic, logic, text, regular_expressions, time, time_formats, time_parsing)
+    for module in (arithmetic, logic, text, regular_expressions, time, time_formats, time_parsing, json)
     for f in module.FUNCTIONS
 }
 

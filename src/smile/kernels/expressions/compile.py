@@ -13,7 +13,7 @@ import numpy as np
 
 from smile import limits
 from smile.algebra import mmpl, trees
-from smile.algebra.coercions import cast, is_monotone_cast
+from smile.algebra.coercions import can_fail, cast, is_monotone_cast
 from smile.algebra.functions.base import INCREASING, MONOTONE, NOT_MONOTONE, Signature
 from smile.algebra.functions.catalogue import COMPARISONS, SCALAR_FUNCTIONS, resolve_signature, type_of
 from smile.algebra.types import BOOL, NULL, DataType
@@ -176,7 +176,12 @@ class _Compiler:
         assert signature is not None, "types have been checked"
         limits = [a.limits for a in args]
         result_limits = call_limits(name, limits, signature)
-        if name in COMPARISONS and args[0].exact and args[1].constant and args[0].data.name in ("string", "bytes"):
+        if (
+            name in COMPARISONS
+            and args[0].exact
+            and args[1].constant
+            and args[0].data.name in ("string", "json", "bytes")
+        ):
             text = args[1].run(InputColumns({}, {}, 1))
             if isinstance(text, ValueColumn) and text.valid is None:
                 compare = column_functions.comparison_with_text(name, text.data[0])
@@ -228,6 +233,8 @@ def _knowledge_function(
     args, result = signature.args, signature.result
     now = column_functions.column_function(name, signature)
     row_by_row = row_by_row_function(name, args, limits, result)
+    if BOOL in args and result != BOOL:
+        return row_by_row
     if args[0] == BOOL:
         if len(args) > _ENUMERATED_OPERANDS_MAX and name not in ("and", "or"):
             return row_by_row
@@ -275,7 +282,7 @@ def _cast(arg: ExpressionNode, target: DataType) -> ExpressionNode:
         (growth,),
         target,
         operand_limits([arg.limits], (source,), limits.contains(None)),
-        source.name == "string",
+        can_fail(source),
         is_injective=is_injective(source, target),
     )
     return _apply(function, [arg], target, limits)
