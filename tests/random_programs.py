@@ -23,6 +23,7 @@ from smile.algebra.types import (
     FLOAT,
     INT,
     INTERVAL,
+    JSON,
     STRING,
     SUM_OF_INTS,
     TICKS_PER_MICROSECOND,
@@ -96,11 +97,13 @@ STREAMS = (
     mmpl.StreamDef("D", "t", _COLUMNS, (mmpl.Call("is not null", (_V,)),), unique=(("v",), ("k", "w"))),
 )
 INTS, STRINGS = array_type(INT), array_type(STRING)
-COLUMN_TYPES = (INTS, STRINGS, INT, SUM_OF_INTS, STRING, TIME, BOOL, FLOAT, TIMESTAMP, DATE, INTERVAL, NARROW, TENTHS)
+COLUMN_TYPES = (
+    INTS, STRINGS, INT, SUM_OF_INTS, STRING, JSON, TIME, BOOL, FLOAT, TIMESTAMP, DATE, INTERVAL, NARROW, TENTHS,
+)  # fmt: skip
 _CASTS: dict[str, tuple[DataType, ...]] = {
     "int": (SUM_OF_INTS, TENTHS, FLOAT, TIME, STRING), "float": (INT, NARROW), "decimal": (NARROW, TENTHS, INT, FLOAT),
     "time": (TIMESTAMP, INT), "timestamp": (DATE, TIME), "date": (TIMESTAMP,), "interval": (STRING,),
-    "string": (INT,), "bool": (INT,),
+    "string": (INT,), "bool": (INT,), "json": (STRING, INT, BOOL),
 }  # fmt: skip
 SPANS = (1, 3, 5)
 LONG_SPANS = (86_400_000_000 * TICKS_PER_MICROSECOND, 2**62)
@@ -138,7 +141,7 @@ def _constant(data: DataType, random: Random) -> mmpl.Constant:
         "int": [0, 1, 2, 3], "string": ["a", "b"],
         "decimal": [Decimal(n).quantize(Decimal((0, (1,), -(data.scale or 0)))) for n in (0, 2, 4)],
         "time": [0, 3, 6], "bool": [True, False], "interval": [1, 3], "float": [1.0, 2.0],
-        "timestamp": [0, 10**6], "date": [0, 1],
+        "timestamp": [0, 10**6], "date": [0, 1], "json": ['{"a": 1}', "1", "null", '["a"]'],
     }  # fmt: skip
     if data.name in ("int", "decimal", "float") and random.random() < 0.1:
         extremes: list[Value] = [2**62, -(2**62)] if data == INT else list(type_ends(data) or ())
@@ -155,6 +158,8 @@ TABLES = 0.06
 """How many of the views are of the contents of a table with a primary key, or of these as of a tick."""
 LOOKUPS = 0.06
 """How many of the views look up rows that others may replace."""
+DOCUMENTS = 0.06
+"""How many of the views make JSON of columns, and take it apart again."""
 WRITTEN_ROWS = 0.2
 """How many of the programs have VALUES instead of a stream."""
 
@@ -181,10 +186,11 @@ class Programs:
 
     def _body(self) -> mmpl.Rel:
         own_random = Random(str(self.random.getstate()[1][:8]))
-        if (chosen := own_random.random()) < SESSIONS + FRAMES + TABLES + LOOKUPS:
+        if (chosen := own_random.random()) < SESSIONS + FRAMES + TABLES + LOOKUPS + DOCUMENTS:
             special = [
                 (SESSIONS, self._sessions), (SESSIONS + FRAMES, self._frames),
-                (SESSIONS + FRAMES + TABLES, self._table), (1.0, self._lookup),
+                (SESSIONS + FRAMES + TABLES, self._table),
+                (SESSIONS + FRAMES + TABLES + LOOKUPS, self._lookup), (1.0, self._documents),
             ]  # fmt: skip
             return next(draw for limit, draw in special if chosen < limit)()
         if self.has_arrays and own_random.random() < 0.7:
@@ -284,7 +290,8 @@ class Programs:
         other: mmpl.Expr = self._constant(data)
         if others and chosen < 0.65:
             other = mmpl.ColumnRef(self.random.choice(others))
-        return mmpl.Call(self.random.choice(("=", "<>", "<", "<=", ">", ">=")), (mmpl.ColumnRef(name), other))
+        comparisons = ("=", "<>", "<", "<=", ">", ">=") if data.is_ordered else ("=", "<>")
+        return mmpl.Call(self.random.choice(comparisons), (mmpl.ColumnRef(name), other))
 
     def _distance_predicate(self, a: mmpl.Expr, b: mmpl.Expr) -> mmpl.Expr:
         """Bounds the distance of two times, in one of the ways to write it."""
@@ -756,6 +763,40 @@ class Programs:
             mmpl.Call("=", (first, value)),
         ]
         return self.random.choice(tests)
+
+    def _documents(self) -> mmpl.Rel:
+        """JSON that is made of columns, and parts of it, which are grouped, compared and cast."""
+        rel = self._head()
+        if self.random.random() < 0.4:
+            rel = self._applied(self.groups, rel)
+        heading, document = self._heading(rel), self._name()
+        usable = [c for c, t in heading.columns.items() if t.name != "relation"]
+        a, b, c = (mmpl.ColumnRef(self.random.choice(usable)) for _ in range(3))
+        items = mmpl.Call("json_build_array", (b, mmpl.Constant(None, STRING), c))
+        names = [mmpl.Constant(name, STRING) for name in ("a", "b")]
+        rel = mmpl.Extend(rel, ((document, mmpl.Call("json_build_object", (names[0], a, names[1], items))),))
+        for _ in range(self.random.randint(1, 2)):
+            rel = self._applied(partial(self._part, document), rel)
+        chosen = self.random.random()
+        if chosen < 0.4:
+            rel = self._applied(self.summarize, rel)
+        elif chosen < 0.6:
+            rel = self._applied(self.restrict, rel)
+        return self._grown(rel, self.random.randint(0, 2))
+
+    def _part(self, document: str, rel: mmpl.Rel) -> mmpl.Rel:
+        whole = mmpl.ColumnRef(document)
+        key = mmpl.Constant(self.random.choice(("a", "b", "c")), STRING)
+        part = self.random.choice((whole, mmpl.Call("json_get", (whole, key))))
+        position = mmpl.Constant(self.random.choice((-1, 0, 1, 7)), INT)
+        parts: list[mmpl.Expr] = [
+            part, mmpl.Call("json_get_text", (part, key)), mmpl.Call("json_get", (part, position)),
+            mmpl.Call("json_path_text", (whole, key, mmpl.Constant("2", STRING))), mmpl.Call("json_has_key", (part, key)),
+            mmpl.Call("json_typeof", (part,)), mmpl.Call("json_array_length", (part,)),
+            mmpl.Cast(part, self.random.choice((INT, FLOAT, BOOL, STRING, NARROW))), mmpl.Call("to_json", (part,)),
+            mmpl.Cast(mmpl.Cast(part, STRING), JSON),
+        ]  # fmt: skip
+        return mmpl.Extend(rel, ((self._name(), self.random.choice(parts)),))
 
     def _frames(self) -> mmpl.Rel:
         """Aggregates of rows before and after each event of a stream."""

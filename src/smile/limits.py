@@ -34,6 +34,13 @@ java_start_s_max: Final = 20
 number_chars_max: Final = 1000
 """The time to parse a number grows with the square of its length, and no type holds a longer one."""
 
+json_depth_max: Final = 100
+"""Levels of arrays and objects in a value of type json. An event or a recorded line adds two, within `nesting_max`."""
+
+json_chars_max: Final = 2**20
+"""The characters of a value of type json, which is parsed in every row that reads a part of it. One that is longer than
+a line of recorded events could not be recorded."""
+
 statement_tokens_max: Final = 100_000
 """Tokens of one statement. Ten thousand columns need fewer."""
 

@@ -31,6 +31,7 @@ from smile.algebra.types import (
     INT_MAX,
     INT_MIN,
     INTERVAL,
+    JSON,
     NULL,
     STRING,
     TIME,
@@ -50,8 +51,20 @@ SECOND = 1_024_000_000
 NOON = 1_709_208_000_123_456  # 2024-02-29 12:00:00.123456, a Thursday
 
 
+class J(str):
+    """The canonical text of a JSON value."""
+
+    __slots__ = ()
+
+
+DOCUMENT = J('{"a": [1, {"b": "x"}, null], "n": null, "s": "a\\"b", "1": true}')
+LARGE = "12345678901234567890123456789.123456789"
+
+
 def type_of_value(value: Any) -> DataType:
     match value:
+        case J():
+            return JSON
         case None:
             return NULL
         case bool():
@@ -234,6 +247,78 @@ EXAMPLES: dict[str, list[tuple[tuple[Any, ...], Example]]] = {
     "position": [(("na", "banana"), 3), (("x", "banana"), 0), (("", "a"), 1)],
     "starts_with": [(("banana", "ba"), True)],
     "reverse": [(("abc",), "cba")],
+    "json_get": [
+        ((DOCUMENT, "a"), '[1, {"b": "x"}, null]'),
+        ((DOCUMENT, "n"), "null"),
+        ((DOCUMENT, "x"), None),
+        ((DOCUMENT, "1"), "true"),
+        ((DOCUMENT, 1), None),
+        ((J("[1, 2]"), 1), "2"),
+        ((J("[1, 2]"), -2), "1"),
+        ((J("[1, 2]"), -3), None),
+        ((J("[1, 2]"), "1"), None),
+        ((J("[1, 2]"), INT_MAX), None),
+        ((J('"a"'), 0), '"a"'),
+        ((J("1"), -1), "1"),
+        ((J("1"), 1), None),
+        ((J("{}"), 0), None),
+        ((J("null"), "a"), None),
+        ((None, "a"), None),
+    ],
+    "json_get_text": [
+        ((DOCUMENT, "s"), 'a"b'),
+        ((DOCUMENT, "n"), None),
+        ((DOCUMENT, "1"), "true"),
+        ((J("[[1]]"), 0), "[1]"),
+        ((J(f'{{"a": {LARGE}}}'), "a"), LARGE),
+        ((J('["\\u0001é"]'), 0), "\x01é"),
+    ],
+    "json_path": [
+        ((DOCUMENT, "a", "1", "b"), '"x"'),
+        ((DOCUMENT, "a", "-1"), "null"),
+        ((DOCUMENT, "a", "b"), None),
+        ((DOCUMENT, "s", "b"), None),
+        ((J("[[5]]"), " 0", "+0"), "5"),
+        ((J("7"),), "7"),
+        ((J("[1]"), "99999999999"), None),
+    ],
+    "json_path_text": [((DOCUMENT, "a", "1", "b"), "x"), ((DOCUMENT, "a", "2"), None), ((J('"a"'),), "a")],
+    "json_has_key": [
+        ((DOCUMENT, "n"), True),
+        ((DOCUMENT, "b"), False),
+        ((J('["a", 1]'), "a"), True),
+        ((J("[1]"), "1"), False),
+        ((J('"a"'), "a"), True),
+        ((J("1"), "1"), False),
+    ],
+    "json_typeof": [
+        ((DOCUMENT,), "object"),
+        ((J("[]"),), "array"),
+        ((J('""'),), "string"),
+        ((J("-1"),), "number"),
+        ((J("false"),), "boolean"),
+        ((J("null"),), "null"),
+    ],
+    "json_array_length": [((J("[1, [2, 3]]"),), 2), ((J("[]"),), 0), ((DOCUMENT,), None), ((J("1"),), None)],
+    "to_json": [
+        (('a"b',), '"a\\"b"'),
+        ((1,), "1"),
+        ((1.5,), "1.5"),
+        ((1e20,), "100000000000000000000"),
+        ((D("1.50"),), "1.5"),
+        ((True,), "true"),
+        ((J("[1]"),), "[1]"),
+        ((b"\x0a",), '"\\\\x0a"'),
+        ((None,), None),
+        (("\0",), None),
+    ],
+    "json_build_array": [((1, "a", None, J("{}")), '[1, "a", null, {}]')],
+    "json_build_object": [
+        (("bb", 1, "a", "x", "bb", 2), '{"a": "x", "bb": 2}'),
+        (("a", None), '{"a": null}'),
+        ((None, 1), None),
+        ((1, 2), '{"1": 2}'),
+    ],
     "split_part": [(("a,b,c", ",", 2), "b"), (("a,b,c", ",", -1), "c"), (("a", ",", 9), ""), (("a", ",", 0), None)],
 }
 EXTRACTED_FROM_NOON: dict[str, Value] = {
@@ -256,6 +341,7 @@ def run(name: str, values: tuple[Any, ...], types: tuple[DataType, ...]) -> Valu
     signature = resolve_signature(name, types)
     assert signature is not None, (name, types)
     values = tuple(encode_array(v, t.element) if isinstance(v, list) else v for v, t in zip(values, types, strict=True))
+    values = tuple(str(v) if isinstance(v, J) else v for v in values)
     args = tuple(Cast(Constant(v, t), a) for v, t, a in zip(values, types, signature.args, strict=True))
     assert type_of(Call(name, args), {}) == signature.result
     return evaluate_expr(Call(name, args), {}, {})
@@ -485,6 +571,14 @@ def test_typed_arithmetic(
         ("and", (INT, BOOL)),
         ("lower", (INT,)),
         ("||", (INT, INT)),
+        ("||", (JSON, STRING)),
+        ("<", (JSON, JSON)),
+        ("=", (JSON, STRING)),
+        ("greatest", (JSON, JSON)),
+        ("json_get", (STRING, STRING)),
+        ("json_get", (JSON, FLOAT)),
+        ("json_build_object", (STRING, INT, STRING)),
+        ("to_json", (relation_type(()),)),
         ("||", (BYTES, STRING, INT)),
         ("round", (FLOAT, FLOAT)),
         ("to_char", (STRING, STRING)),

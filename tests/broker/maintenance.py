@@ -29,6 +29,7 @@ from smile.reference.history import History, RecordedLine
 from smile.source import Source
 from tests.engine.subscriber_knowledge import broken_by
 from tests.kernels.harness import input_batch_between
+from tests.messages import key_text
 from tests.processes import WAIT_S
 from tests.reference.histories import Histories, names_read
 
@@ -109,7 +110,7 @@ class RecordingListener:
     def _take(self, view: str, changes: Delta, horizons: Horizons) -> None:
         rows = self.rows.setdefault(view, {})
         for message in messages(self.inputs[view], changes, horizons):
-            key = str(message["key"])
+            key = key_text(message)
             if key in rows:
                 self.wrong += [f"{p}: {rows[key]}, then {message}" for p in broken_by(rows[key], message)]
             if "deleted" in message:
@@ -163,7 +164,7 @@ def expected(program: mmpl.Program, views: Sequence[str], log: Log) -> dict[str,
     rows_by_view = {}
     for view in views:
         rows = messages(plan.kernels.inputs[view], engine.snapshot(view), engine.state.horizons)
-        rows_by_view[view] = {str(m["key"]): without_steps(m) for m in rows}
+        rows_by_view[view] = {key_text(m): without_steps(m) for m in rows}
     return rows_by_view
 
 

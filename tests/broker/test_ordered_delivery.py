@@ -16,6 +16,7 @@ from smile.log.position import BatchLimit, Position
 from smile.log.storage.durable import DurableLog
 from tests.broker.maintenance import Publishing, RecordingListener, differences, generation, messages, without_steps
 from tests.engine.invariants import small
+from tests.messages import key_text
 from tests.random_programs import SEED_ID, random_program, seeds
 
 
@@ -49,7 +50,7 @@ class RestartingEngine:
     def shown(self) -> dict[str, dict[str, Json]]:
         horizons = self.engine.state.horizons
         return {
-            view: {str(m["key"]): without_steps(m) for m in messages(source, self.engine.snapshot(view), horizons)}
+            view: {key_text(m): without_steps(m) for m in messages(source, self.engine.snapshot(view), horizons)}
             for view, source in self.inputs.items()
         }
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from smile.algebra.json_values import JsonNumber
 from smile.decoding.event_decoder import EventDecoder, ParsedLine
 from smile.decoding.explanation import explain_line
-from smile.decoding.values import JsonNumber, parse_value
+from smile.decoding.values import parse_value
 from smile.errors import SmileError
 from smile.log.recorded_events import EventError, EventReader
 from smile.reference.history import WrittenFloat, parse_json_value

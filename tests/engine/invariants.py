@@ -44,6 +44,7 @@ from tests.engine.intake import Intake
 from tests.engine.partitions import Partitions
 from tests.engine.subscriber_knowledge import SubscriberKnowledge, unsafe
 from tests.kernels.harness import EngineAndReference, cuts, input_batch_between
+from tests.messages import key_text
 from tests.random_programs import random_program
 from tests.reference.histories import Histories, names_read
 
@@ -165,7 +166,7 @@ def content(engine: LocalEngine, program: mmpl.Program) -> dict[str, dict[str, J
         assert isinstance(kept, MaterializedView)
         rows = kept.read_rows(engine.state.states[materialized_name(view.name)])
         messages = json_changes(source, rows, engine.state.horizons)
-        rows_by_view[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in messages}
+        rows_by_view[view.name] = {key_text(m): {k: v for k, v in m.items() if k != "steps"} for m in messages}
     return rows_by_view
 
 
@@ -198,7 +199,7 @@ def _expected(run: Run) -> dict[str, dict[str, Json]]:
     rows_by_view = {}
     for view in run.program.views:
         rows = snapshot_messages(view.name, analysis.relations[view.name], relations[view.name])
-        rows_by_view[view.name] = {str(m["key"]): {k: v for k, v in m.items() if k != "steps"} for m in rows.values()}
+        rows_by_view[view.name] = {key_text(m): {k: v for k, v in m.items() if k != "steps"} for m in rows.values()}
     return rows_by_view
 
 
@@ -357,7 +358,7 @@ def _safe(run: Run, random: Random) -> list[str]:
         relations = evaluate(run.program, analysis, History.from_lines(run.program, lines).with_finished_streams())
         for view in run.program.views:
             rows = snapshot_messages(view.name, analysis.relations[view.name], relations[view.name])
-            end = {str(m["key"]): m for m in rows.values()}
+            end = {key_text(m): m for m in rows.values()}
             problems += [f"{p}\n    if it goes on with {more}" for p in unsafe(now[view.name], end)]
     return problems
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from smile.knowledge.values.json import Json
+from tests.messages import key_text
 
 
 class SubscriberKnowledge:
@@ -16,7 +17,7 @@ class SubscriberKnowledge:
 
     def receive(self, message: Json) -> list[str]:
         """What an earlier message said and this one takes back."""
-        key = (message["view"], str(message["key"]))
+        key = (message["view"], key_text(message))
         before = self.last.get(key)
         self.last[key] = message
         return [] if before is None else [f"{p}: {before}\n    then {message}" for p in broken_by(before, message)]

@@ -21,6 +21,7 @@ from smile.reference.evaluate import evaluate
 from smile.reference.history import History, RecordedLine
 from smile.reference.relation import Key, Relation
 from smile.reference.wire import change_messages as reference_changes, snapshot_messages
+from tests.messages import key_text
 
 
 def input_batch_between(program: mmpl.Program, before: History, after: History) -> InputBatch:
@@ -127,7 +128,7 @@ def _without_steps(message: Json) -> Json:
 
 
 def messages_by_key(messages: Iterable[Json]) -> dict[str, Json]:
-    return {str(sorted(message["key"].items())): message for message in messages}
+    return {key_text(message): message for message in messages}
 
 
 def differences(

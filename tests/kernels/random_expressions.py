@@ -19,6 +19,7 @@ from smile.algebra.types import (
     INT_MAX,
     INT_MIN,
     INTERVAL,
+    JSON,
     STRING,
     TIME,
     TIMESTAMP,
@@ -34,9 +35,10 @@ from smile.knowledge.values.latest import LatestValue
 from smile.knowledge.values.mask import Mask
 from smile.knowledge.values.range import MAYBE, NEVER, Range
 from smile.knowledge.values.transfer import ColumnLimits
+from tests.knowledge.chains import DOCUMENTS
 
 TYPES = (
-    INT, INT, FLOAT, BOOL, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES,
+    INT, INT, FLOAT, BOOL, STRING, JSON, TIME, INTERVAL, TIMESTAMP, DATE, BYTES,
     *(decimal_type(*shape) for shape in ((38, 0), (19, 0), (10, 2), (1, 1), (38, 10), (38, 38))),
 )  # fmt: skip
 _FLOATS = (
@@ -71,6 +73,8 @@ def value(random: Random, data: DataType) -> Any:
             return Decimal(f"{digits}E-{data.scale}")
         case "string":
             return random.choice(_TEXTS)
+        case "json":
+            return random.choice(DOCUMENTS)
         case "bytes":
             return random.choice((b"", b"a", b"\xff", b"ab"))
         case "array":

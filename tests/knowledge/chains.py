@@ -22,6 +22,7 @@ from smile.algebra.types import (
     INT_MAX,
     INT_MIN,
     INTERVAL,
+    JSON,
     STRING,
     TIME,
     TIMESTAMP,
@@ -39,25 +40,24 @@ from tests.repeatable import scaled
 
 MONEY = decimal_type(6, 2)
 WIDEST = decimal_type(38, 0)
-POOL = (
-    BOOL,
-    INT,
-    FLOAT,
-    STRING,
-    TIME,
-    INTERVAL,
-    TIMESTAMP,
-    DATE,
-    BYTES,
-    MONEY,
-    WIDEST,
-    array_type(INT),
-    array_type(STRING),
-)
+SIMPLE = (BOOL, INT, FLOAT, STRING, JSON, TIME, INTERVAL, TIMESTAMP, DATE, BYTES, MONEY, WIDEST)
+POOL = (*SIMPLE, array_type(INT), array_type(STRING))
 RANDOMS = st.integers(0, 2**64 - 1).map(Random)
 """Much cheaper than drawing each value with Hypothesis. Thousands of cases find more errors; shrinking is not
 needed."""
 WORDS = ("", "a", "b", "ab", "ba", "aab", "%", "a%", "_b", "\\", "day", "hour", "week")
+
+
+DOCUMENTS = (
+    '{"a": 1, "b": [true, null]}',
+    '{"a": "ab"}',
+    '["a", 12345678901234567890.5]',
+    '"a"',
+    "3",
+    "true",
+    "null",
+    "{}",
+)
 
 
 def repeatable(cases: int) -> settings:
@@ -97,6 +97,8 @@ def ordinary(random: Random, type: DataType) -> Any:
             return Decimal(random.randint(-20 * 10**places, 20 * 10**places)).scaleb(-places)
         case "string":
             return random.choice(WORDS)
+        case "json":
+            return random.choice(DOCUMENTS)
         case "bytes":
             return random.choice([b"", b"a", b"ab", b"b"])
         case "array":
@@ -117,7 +119,7 @@ def extreme(random: Random, type: DataType) -> Any:
             top = 10 ** (type.digits or 38) - 1
             units = random.choice([-top, -top + 1, -1, 0, 1, top - 1, top, random.randint(-top, top)])
             return Decimal(units).scaleb(-(type.scale or 0), EXACT_CONTEXT)
-        case "string" | "bytes" | "array":
+        case "string" | "bytes" | "array" | "json":
             return ordinary(random, type)
     least, greatest = {"timestamp": (TIMESTAMP_MIN, TIMESTAMP_MAX), "date": (DATE_MIN, DATE_MAX)}.get(
         type.name, (INT_MIN, INT_MAX)

@@ -30,7 +30,8 @@ def bounding_predicate(random: Random, types: Mapping[str, DataType], depth: int
         tests = ("is distinct from", "is not distinct from")
         return Call(random.choice(tests), (ColumnRef(name), constant(random, data, extremes)))
     left, right = _comparable(_expression(random, name, data, extremes), _other(random, name, types, extremes), types)
-    return Call(random.choice(COMPARISONS), (left, right) if random.random() < 0.7 else (right, left))
+    comparisons = COMPARISONS if data.is_ordered else ("=", "<>")
+    return Call(random.choice(comparisons), (left, right) if random.random() < 0.7 else (right, left))
 
 
 def constant(random: Random, data: DataType, extremes: float) -> Constant:

@@ -242,7 +242,9 @@ ERRORS = [
     (V + "SELECT GROUP(a + 1) FROM s", "E010", 31, "expected a column"),
     (V + "SELECT EXISTS (a) FROM s", "E010", 25, "EXISTS takes a query"),
     (V + "SELECT SILENCE(t, c) FROM s", "E010", 34, "expected ) but found ,"),
-    (V + "SELECT ? FROM s", "E010", 25, "unexpected ?"),
+    (V + "SELECT ? FROM s", "E010", 27, "expected an expression but found FROM"),
+    (V + "SELECT a #> b FROM s", "E033", 30, "a path is a list of names and positions, such as '{a,0}'"),
+    (V + "SELECT a #>> '{a,}' FROM s", "E033", 31, "a path is a list of names and positions, such as '{a,0}'"),
     (V + "SELECT :a FROM s", "E010", 25, "unexpected :"),
 ]
 

@@ -38,7 +38,8 @@ TYPES = [
     ("varchar(5)", "string"),
     ("char(5)", "string"),
     ("uuid", "string"),
-    ("jsonb", "string"),
+    ("json", "json"),
+    ("jsonb", "json"),
     ("timestamp", "timestamp"),
     ("timestamptz", "timestamp"),
     ("timestamp(3)", "timestamp"),
@@ -128,6 +129,13 @@ VALUES: list[tuple[str, Any, Any]] = [
     ("interval", timedelta(days=-1, microseconds=1), (-86_400_000_000 + 1) * 1024),
     ("interval", timedelta(days=100_000), 100_000 * 86_400_000_000 * 1024),
     ("bytea", b"\x00\xff", b"\x00\xff"),
+    (
+        "jsonb",
+        '{"bb": [1, "ä", null], "a": 12345678901234567890.5}',
+        '{"a": 12345678901234567890.5, "bb": [1, "ä", null]}',
+    ),
+    ("jsonb", '"text"', '"text"'),
+    ("jsonb", "true", "true"),
 ]
 
 

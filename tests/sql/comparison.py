@@ -1,5 +1,6 @@
 """Runs queries over random tables in PostgreSQL and over streams of the same rows, to their end, and compares the rows."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import msgspec
 import psycopg
 
 from smile.algebra import mmpl
@@ -19,12 +21,12 @@ from smile.errors import Diagnostic, SmileError
 from smile.knowledge.values.json import plain_json
 from smile.log.input_batch import InputBatch
 from smile.program import CompiledProgram, compile_program
-from smile.reference.history import History
+from smile.reference.history import History, WrittenFloat
 from smile.reference.wire import final_rows
 from smile.source import Source
 from tests.engine.partitions import Partitions
 from tests.kernels.harness import input_batch_between
-from tests.sql.queries import COLUMNS, KEYED_COLUMNS, TEXTS, TICKS, Query
+from tests.sql.queries import COLUMNS, DOCUMENTS, JSON_COLUMNS, KEYED_COLUMNS, TEXTS, TICKS, Query
 
 Value = Any  # a value of PostgreSQL or of SMILE, of whatever type the query has
 Rows = Counter[tuple[Value, ...]]
@@ -38,16 +40,17 @@ STREAM_TYPES = {
     "decimal": "decimal(10, 2)",
     "bool": "bool",
     "timestamp": "timestamp",
+    "json": "json",
 }
 TABLE_TYPES = {
     "tick": "bigint", "text": "text", "int": "bigint", "float": "double precision", "decimal": "decimal(10, 2)",
-    "bool": "boolean", "timestamp": "timestamp",
+    "bool": "boolean", "timestamp": "timestamp", "json": "jsonb",
 }  # fmt: skip
 
 
 def streams() -> str:
     declared = []
-    for table, columns in COLUMNS.items():
+    for table, columns in {**COLUMNS, **JSON_COLUMNS}.items():
         others = ", ".join(f"{c}: {STREAM_TYPES[kind]}" for c, kind in columns.items() if kind != "tick")
         declared.append(f"CREATE STREAM {table} ({TICKS[table]}: time -> {others});\n")
     for table, columns in KEYED_COLUMNS.items():
@@ -71,13 +74,14 @@ def random_tables(random: Random, rows_max: int = 6) -> Tables:
     values: dict[str, Sequence[Value]] = {
         "text": (*TEXTS, None), "int": (0, 1, 2, 3, None), "float": (0.5, -1.25, 3.0, None),
         "decimal": (Decimal("1.50"), Decimal("-0.25"), None), "bool": (True, False, None), "timestamp": (*MOMENTS, None),
+        "json": (*DOCUMENTS, None),
     }  # fmt: skip
     streams = {
         table: [
             {c: tick if kind == "tick" else random.choice(values[kind]) for c, kind in columns.items()}
             for tick in sorted(random.sample(range(1, 10), random.randint(0, rows_max)))
         ]
-        for table, columns in COLUMNS.items()
+        for table, columns in {**COLUMNS, **JSON_COLUMNS}.items()
     }
     keyed = {
         table: [
@@ -91,7 +95,15 @@ def random_tables(random: Random, rows_max: int = 6) -> Tables:
 
 def events_of(tables: Tables) -> list[dict[str, Value]]:
     events = [
-        {"stream": table, "at": row[tick], "event": {c: _json(v) for c, v in row.items() if c != tick}}
+        {
+            "stream": table,
+            "at": row[tick],
+            "event": {
+                c: json.loads(v, parse_float=WrittenFloat) if c == "j" and v else _json(v)
+                for c, v in row.items()
+                if c != tick
+            },
+        }
         for table, tick in TICKS.items()
         for row in tables[table]
     ]
@@ -118,7 +130,7 @@ def _json(value: Value) -> Value:
 
 
 def create_tables(connection: psycopg.Connection[Any], tables: Tables) -> None:
-    for table, columns in {**COLUMNS, **KEYED_COLUMNS}.items():
+    for table, columns in {**COLUMNS, **JSON_COLUMNS, **KEYED_COLUMNS}.items():
         connection.execute(f"DROP TABLE IF EXISTS {table}")
         connection.execute(f"CREATE TABLE {table} ({', '.join(f'{c} {TABLE_TYPES[k]}' for c, k in columns.items())})")
         for row in tables[table]:
@@ -211,7 +223,7 @@ def _snapshots(
         result = partitions.advance(batch)
         for view, delta in result.deltas.items():
             for message in json_changes(plan.kernels.inputs[view], delta, result.horizons) if view in shown else ():
-                key = repr(message["key"])
+                key = msgspec.json.encode(message["key"]).decode()
                 shown[view].pop(key, None)
                 if not message.get("deleted"):
                     shown[view][key] = {**message["key"], **message["row"]}

@@ -3,7 +3,7 @@ tick in the end, so that each has one result.
 
 Three tables: `a (t, x, y, n, m, f, d, s)`, `b (t, x, z, n, m, g)` and `c (u, y, z, n, m, s)`; t and u are keys, x, y and z texts, n
 and m whole numbers, f a float, d a decimal, g a Boolean, s a timestamp. All but the keys can be NULL. In SmileSQL these are streams. `p (x, z, n, m)` has the primary key
-x, and is a table there too: its rows are inserted, updated and deleted.
+x, and is a table there too: its rows are inserted, updated and deleted. `d (t, j, n)` has the JSON j.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +27,14 @@ COLUMNS = {
     "b": {"t": "tick", "x": "text", "z": "text", "n": "int", "m": "int", "g": "bool"},
     "c": {"u": "tick", "y": "text", "z": "text", "n": "int", "m": "int", "s": "timestamp"},
 }
+JSON_COLUMNS = {"d": {"t": "tick", "j": "json", "n": "int"}}
 KEYED_COLUMNS = {"p": {"x": "text", "z": "text", "n": "int", "m": "int"}}
-TICKS = {"a": "t", "b": "t", "c": "u"}
+TICKS = {"a": "t", "b": "t", "c": "u", "d": "t"}
+DOCUMENTS = (
+    '{"a": 1, "b": ["x", "ab", null], "c": {"a": 2.5}}', '{"b": ["a", {"a": "b"}], "a": "1"}', '{"a": "1", "b": ["a", {"a": "b"}]}',
+    '{"a": null, "c": {"b": 12345678901234567890.25}}', '{"a": true, "1": "ab"}', '["a", 2, {"a": 1}]', '"a"', "7", "{}", "[]",
+)  # fmt: skip
+"""Without zeros at the end of fractions, which PostgreSQL keeps in the text of a number."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +179,38 @@ class Queries:
             )
         )  # fmt: skip
 
+    def json(self) -> str:
+        """Of table d."""
+        column = self.random.choice(("d.j", "d.j", "d.j -> 'b'", "d.j -> 'c'"))
+        step = self.random.choice(("'a'", "'b'", "'c'", "'1'", "0", "-1", "2", "9"))
+        path = self.random.choice(("{b,1,a}", "{c,a}", "{b,-1}", "{a}", "{2,a}", "{}", "{c}", "{b, x}"))
+        return self.random.choice(
+            (column, f"{column} -> {step}", f"{column} #> '{path}'", f"{column} -> 'b' -> {step}")
+        )
+
+    def json_text(self) -> str:
+        value, step = self.json(), self.random.choice(("'a'", "'b'", "1", "0"))
+        return self.random.choice(
+            (
+                f"({value})::text", f"({value}) ->> {step}", "d.j #>> '{b,0}'", f"JSONB_TYPEOF({value})",
+                "TO_JSONB(d.n)::text", f"JSONB_BUILD_OBJECT('v', {value}, 'n', d.n)::text",
+                f"JSONB_BUILD_ARRAY(d.n, {value}, NULL, 'x')::text", f"COALESCE(({value}) ->> {step}, '-') || '!'",
+                f"CASE WHEN JSONB_TYPEOF({value}) = 'array' THEN JSONB_ARRAY_LENGTH({value}) END",
+                f"CASE WHEN JSONB_TYPEOF({value}) = 'number' THEN ({value})::bigint END",
+                f"CASE WHEN JSONB_TYPEOF({value}) = 'boolean' THEN ({value})::boolean END",
+            )
+        )  # fmt: skip
+
+    def json_condition(self) -> str:
+        value, word = self.json(), self.random.choice(("'a'", "'b'", "'ab'", "'1'"))
+        return self.random.choice(
+            (
+                f"({value}) ? {word}", f"({value}) ->> 0 = {word}", "d.j ->> 'a' = '1'", f"({value}) IS NOT NULL",
+                f"{value} = '{self.random.choice(DOCUMENTS)}'", f"{value} IS DISTINCT FROM d.j -> 'a'",
+                f"{value} <> '\"a\"'", f"d.n > 1 AND NOT ({value}) ? {word}", f"{self.json_text()} IS NULL",
+            )
+        )  # fmt: skip
+
     # ── kinds of queries ────────────────────────────────────────────────────────────────────────────────────────────
 
     def select(self) -> str:
@@ -189,6 +227,18 @@ class Queries:
         outputs = f"{self.value(left)} AS v1, {self.value(right)} AS v2"
         where = self._where(self.random.choice((left, right)), 0.3)
         return f"SELECT {outputs} FROM {left} {kind} {right} {on}{where}"
+
+    def of_json(self) -> str:
+        value, where = self.json(), f" WHERE {self.json_condition()}" if self.random.random() < 0.6 else ""
+        return self.random.choice(
+            (
+                f"SELECT {self.json_text()} AS v1, {self.json_text()} AS v2 FROM d{where}",
+                f"SELECT ({value})::text AS k, COUNT(*) AS n, MAX(({self.json_text()})::text) AS m FROM d{where} GROUP BY {value}",
+                f"SELECT v::text AS v FROM (SELECT DISTINCT {value} AS v FROM d{where}) AS q",
+                f"SELECT COUNT(DISTINCT {value}) AS n FROM d{where}",
+                f"SELECT d.n AS n, e.n AS m, (d.j -> 'a')::text AS v FROM d JOIN d AS e ON {value} = e.j -> 'a'",
+            )
+        )
 
     def natural_or_cross_join(self) -> str:
         if self.random.random() < 0.5:
@@ -599,7 +649,7 @@ _KINDS: dict[str, Callable[[Queries], str | tuple[str, str]]] = {
     "scalar subquery": Queries.scalar_subquery, "quantified": Queries.quantified, "lateral": Queries.lateral, "ranking": Queries.ranking, "DISTINCT ON": Queries.distinct_on,
     "limit": Queries.limit, "running aggregate": Queries.running, "common tables": Queries.common_tables,
     "frame of rows": Queries.frame, "several windows": Queries.several_windows, "session": Queries.session, "as of": Queries.as_of, "correlated value": Queries.correlated_value, "table": Queries.table, "times": Queries.times,
-    "windows of time": Queries.windows_of_time, "array": Queries.array, "beyond": Queries.beyond,
+    "windows of time": Queries.windows_of_time, "array": Queries.array, "JSON": Queries.of_json, "beyond": Queries.beyond,
 }  # fmt: skip
 
 

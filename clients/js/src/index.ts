@@ -6,4 +6,4 @@ export type { RequestOptions } from "./http.js";
 export { Knowledge, type KnowledgeKind } from "./knowledge.js";
 export { Subscription, type FrameHandler, type SubscribeOptions, type SubscriptionEvents } from "./subscription.js";
 export { formatFloat, formatInterval, formatTick, formatValue, isClockTick, tickDate, tickOf, type Rounding } from "./text.js";
-export { compareValues, parseColumn, parseJson, writeJson, type Column, type Kind, type Row, type Value } from "./values.js";
+export { compareValues, parseColumn, parseJson, writeJson, type Column, type Json, type Kind, type Row, type Value } from "./values.js";

@@ -1,6 +1,6 @@
 /** Values as text for people: ticks are local times, floats have about six digits. `Value`s themselves are exact. */
 
-import type { Column, Row, Value } from "./values.js";
+import { writeJson, type Column, type Row, type Value } from "./values.js";
 
 const TICKS_PER_MICROSECOND = 1024n;
 /** Smaller ticks, before the middle of January 1970, are a publisher's. */
@@ -91,7 +91,9 @@ function scientific(digits: string, exponent: number): string {
 /** `column` says what numbers are: without it, a tick is just a number. */
 export function formatValue(value: Value, column?: Column, rounding: Rounding = "nearest"): string {
   if (value === null) return "NULL";
-  if (typeof value === "object") return formatRows(value, column);
+  if (typeof value === "object") {
+    return Array.isArray(value) && column?.kind !== "json" ? formatRows(value as readonly Row[], column) : writeJson(value);
+  }
   if (column?.kind === "time" && typeof value === "bigint") return formatTick(value);
   if (column?.kind === "interval" && typeof value === "bigint") return formatInterval(value);
   if (column?.kind === "float" && typeof value === "number") return formatFloat(value, rounding);

@@ -23,7 +23,7 @@ interface Relation {
 
 const TYPES: Record<string, string> = {
   bool: "boolean", int: "number | bigint", float: "number", decimal: "number | bigint | string", string: "string",
-  bytes: "string", time: "bigint", interval: "bigint", timestamp: "string", date: "string", json: "Value",
+  bytes: "string", time: "bigint", interval: "bigint", timestamp: "string", date: "string", json: "Json",
 };
 
 function typeText(column: Column): string {
@@ -76,8 +76,9 @@ async function main(url: string | undefined): Promise<void> {
     ...streams.map((stream) => interfaceText("Event", stream)), ...views.map((view) => interfaceText("Row", view)),
     brokerText(streams, views),
   ];
-  const needsValue = texts.some((text) => /\bValue\b/.test(text));
-  process.stdout.write((needsValue ? 'import type { Value } from "smile-client";\n\n' : "") + texts.join("\n"));
+  const imported = ["Json", "Value"].filter((name) => texts.some((text) => new RegExp(`: ${name}\\b`).test(text)));
+  const imports = imported.length > 0 ? `import type { ${imported.join(", ")} } from "smile-client";\n\n` : "";
+  process.stdout.write(imports + texts.join("\n"));
 }
 
 main(process.argv[2]).catch((problem: unknown) => {

@@ -9,9 +9,11 @@
  * | bool, string               | boolean, string |
  * | date, timestamp, bytes     | text as the broker writes it |
  * | relation                   | array of objects |
+ * | json                       | what JSON.parse makes of it; integers that a number cannot hold are text |
  */
 
-export type Value = null | boolean | number | bigint | string | readonly Row[];
+export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };
+export type Value = null | boolean | number | bigint | string | readonly Row[] | Json;
 export type Row = { readonly [column: string]: Value };
 
 export type Kind =

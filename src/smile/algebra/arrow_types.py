@@ -14,6 +14,7 @@ _SIMPLE_ARROW_TYPES = {
     "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
     "time": pa.int64(), "interval": pa.int64(), "timestamp": pa.int64(), "date": pa.int64(), "null": pa.null(),
     "array": pa.binary(),
+    "json": pa.string(),
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from smile import limits
 from smile.algebra.arrays import decode_array, encode_array, join_elements, split_elements
+from smile.algebra.json_values import canonical_json, is_number
 from smile.algebra.types import (
     DATE,
     INT_MAX,
@@ -111,15 +112,22 @@ def can_cast(a: DataType, b: DataType) -> bool:
         return "string" in (a.name, b.name)
     if "string" in (a.name, b.name) or (a.is_number and b.is_number):
         return True
+    if "json" in (a.name, b.name):
+        return a.name == "json" and (b.is_number or b.name == "bool")
     pair = {a.name, b.name}
     return pair in ({"bool", "int"}, {"int", "time"}) or pair <= {"date", "timestamp", "time"}
 
 
 def is_monotone_cast(a: DataType, b: DataType) -> bool:
     """Whether the cast preserves the order of values."""
-    return a in (b, NULL) or (
-        can_cast(a, b) and "array" not in (a.name, b.name) and "string" not in (a.name, b.name) and b.name != "bool"
-    )
+    if a in (b, NULL):
+        return True
+    return can_cast(a, b) and not a.is_text and "array" not in (a.name, b.name) and b.name not in ("string", "bool")
+
+
+def can_fail(source: DataType) -> bool:
+    """Whether a cast of values of this type depends on what is written in them."""
+    return source.is_text
 
 
 def cast(value: Value, source: DataType, target: DataType) -> Value:
@@ -139,11 +147,20 @@ def cast(value: Value, source: DataType, target: DataType) -> Value:
         assert isinstance(value, bytes)
         elements = decode_array(value, source.element)
         return encode_array((cast(e, source.element, target.element) for e in elements), target.element)
+    if source.name == "json":
+        return _cast_json(str(value), target)
     if target.name == "bool":
         return value != 0
     if target.is_number:
         return fit_number(_cast_to_number(value, target), target)
     return fit_number(_cast_to_temporal(value, source, target), target)
+
+
+def _cast_json(text: str, target: DataType) -> Value:
+    """A number, or a Boolean. Anything else has no value of another type; its parts may have one."""
+    if target.name == "bool":
+        return {"true": True, "false": False}.get(text)
+    return fit_number(_cast_to_number(Decimal(text), target), target) if is_number(text) else None
 
 
 def _cast_to_number(value: Value, target: DataType) -> int | float | Decimal | None:
@@ -228,6 +245,8 @@ def parse_literal(text: str, type: DataType) -> Value:
             return _parse_date(text)
         case "interval":
             return parse_interval(text)
+        case "json":
+            return canonical_json(text)
         case "bytes":
             if not text.startswith("\\x"):
                 raise ValueError(f"'{text}' is not a byte string; write for example '\\x0aff'")

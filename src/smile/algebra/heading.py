@@ -75,7 +75,7 @@ def check_comparable(names: Sequence[str], heading: Heading, span: Span | None) 
     """Columns that rows are compared by must be distinct and have types that can be compared."""
     check_unique(names, span)
     for name in names:
-        if not heading.columns[name].is_ordered:
+        if not heading.columns[name].is_comparable:
             raise error("E031", f"rows cannot be compared by {name}, which is a {heading.columns[name].name}", span)
 
 

@@ -2,9 +2,11 @@
 
 Values in Python are bool, int, float, Decimal, str and bytes. A time is its tick. An interval is a number of ticks,
 always 1,024 per microsecond. A timestamp is a number of microseconds since 1970-01-01 UTC, a date a number of days.
-NULL is None. An array is bytes that have its elements and are ordered as arrays are: see `smile.algebra.arrays`.
+JSON is its canonical text (`smile.algebra.json_values`). An array is bytes that have its elements and are ordered as
+arrays are: see `smile.algebra.arrays`. NULL is None.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -49,8 +51,24 @@ class DataType:
         return element
 
     @property
-    def is_ordered(self) -> bool:
+    def is_comparable(self) -> bool:
+        """Whether values are equal or not: rows can be grouped and joined by them."""
         return self.name not in ("relation", "null")
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.is_comparable and self.name != "json"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are stored as text."""
+        return self.name in ("string", "json")
+
+
+def json_hint(types: Iterable[DataType]) -> str | None:
+    """For errors about JSON where a number, a text or an order is needed: what works."""
+    part = "Take a part of the JSON as text, j ->> 'a', and cast it if it is a number: (j ->> 'a')::int."
+    return part if JSON in types else None
 
 
 def decimal_type(digits: int, scale: int) -> DataType:
@@ -74,6 +92,7 @@ INTERVAL: Final = DataType("interval")
 TIMESTAMP: Final = DataType("timestamp")
 DATE: Final = DataType("date")
 BYTES: Final = DataType("bytes")
+JSON: Final = DataType("json")
 NULL: Final = DataType("null")
 """The type of a bare NULL. It can be coerced to any other type."""
 SUM_OF_INTS: Final = decimal_type(38, 0)
@@ -83,4 +102,4 @@ ELEMENT_TYPES: Final = (
 )  # fmt: skip
 """The types that the elements of an array can have."""
 
-SIMPLE_TYPES: Final = {t.name: t for t in (BOOL, INT, FLOAT, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES)}
+SIMPLE_TYPES: Final = {t.name: t for t in (BOOL, INT, FLOAT, STRING, TIME, INTERVAL, TIMESTAMP, DATE, BYTES, JSON)}

@@ -101,7 +101,7 @@ def check_table_stream(stream: mmpl.StreamDef) -> None:
         message = f"{stream.name} has the changes of a table, but no column {mmpl.CHANGE_COLUMN} of type string"
         hint = f"Add {mmpl.CHANGE_COLUMN} STRING NOT NULL. Its values are 'insert' and 'delete'."
         raise error("E144", message, stream.span, hint)
-    nested = [name for name, data in columns.items() if not data.is_ordered]
+    nested = [name for name, data in columns.items() if not data.is_comparable]
     if nested:
         raise error("E144", f"rows of a table cannot be compared by {nested[0]}", stream.span)
 

@@ -31,7 +31,7 @@ def explain_finality(compiled: CompiledProgram, view: str, key: str, events: str
     source, rows, horizons = engine.kernels.inputs[view], engine.snapshot(view), engine.state.horizons
     wanted = _parse_key(key, source.type.heading.key)
     keys = [message["key"] for message in json_changes(source, rows, horizons)]
-    found = [i for i, shown in enumerate(keys) if {c: str(v) for c, v in shown.items()} == wanted]
+    found = [i for i, shown in enumerate(keys) if {c: _key_text(v) for c, v in shown.items()} == wanted]
     if not found:
         some = ", ".join(msgspec.json.encode(shown).decode() for shown in keys[:3])
         hint = f"It shows {len(keys):,} rows, such as {some}." if keys else "It shows no rows."
@@ -39,6 +39,10 @@ def explain_finality(compiled: CompiledProgram, view: str, key: str, events: str
     context = FinalityContext(input_streams(compiled.rewritten), horizons)
     answer = finality_json(source, rows.take(np.array(found[:1])), context)
     return msgspec.json.format(msgspec.json.encode(answer)).decode() if form == "json" else _text(answer)
+
+
+def _key_text(value: Any) -> str:
+    return str(msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value)
 
 
 def _parse_key(text: str, columns: tuple[str, ...]) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """`smile subscribe`: the rows of a view and their changes, as a live table in a terminal or lines of JSON in a pipe. If
 the broker is lost, it waits for it."""
 
-import json
 import sys
 import time
 from enum import StrEnum
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smile.cli.client import CaOption, UrlOption, open_client
+from smile.client.values import message_text
 from smile.errors import SmileError, render
 from smile.source import Source
 
@@ -169,7 +169,7 @@ def write_frame(frame: "Frame") -> None:
 
 
 def _write_messages(messages: list[dict[str, Any]]) -> None:
-    text = "".join(json.dumps(message, ensure_ascii=False, separators=(",", ":")) + "\n" for message in messages)
+    text = "".join(message_text(message) + "\n" for message in messages)
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
 

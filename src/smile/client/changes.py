@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +31,17 @@ class Schema:
     def from_json(message: Json) -> "Schema":
         columns = {name: ViewColumn.from_type(name, type_) for name, type_ in message["columns"].items()}
         return Schema(message["subscribed"], tuple(message["key"]), columns, tuple(message["streams"]))
+
+    def identity(self, key: Sequence[Any]) -> Key:
+        """Identifies the row with these values of the key columns."""
+        if not self._has_json_key:
+            return tuple(key)
+        named = zip(self.key, key, strict=False)
+        return tuple([self.columns[n].identity(v) if n in self.columns else v for n, v in named])
+
+    @cached_property
+    def _has_json_key(self) -> bool:
+        return any(name in self.columns and self.columns[name].kind == "json" for name in self.key)
 
     def decode_change(self, message: Json) -> "Change":
         key = decode_row(self.columns, message["key"])
@@ -70,8 +82,8 @@ class Change:
 
     @property
     def id(self) -> Key:
-        """The values of the key columns, in order."""
-        return tuple(self.key[name] for name in self.schema.key)
+        """The values of the key columns, in order; of a column of JSON, its text."""
+        return self.schema.identity([self.key[name] for name in self.schema.key])
 
     def __str__(self) -> str:
         key = ", ".join(f"{name} {self.column_text(name)}" for name in self.key)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from smile import limits
 from smile.client.changes import Change, Schema
-from smile.client.values import ViewColumn
+from smile.client.values import ViewColumn, document_text
 from smile.extras import libraries_of
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def rows_to_arrow(schema: Schema, rows: Sequence[Change], times: bool, knowledge
 def _array(column: ViewColumn, values: Sequence[Any], times: bool) -> Any:  # Any: pyarrow has no type hints
     import pyarrow as pa  # noqa: PLC0415
 
+    if column.kind == "json":
+        values = [None if value is None else document_text(value) for value in values]
     return pa.array(values if not times else map(column.to_times, values), column.arrow_type(times))
 
 

@@ -69,8 +69,8 @@ class Rows:
 
     def _row_key(self, key: object) -> Key:
         if isinstance(key, Mapping):
-            return tuple(key[name] for name in self.schema.key)
-        return key if isinstance(key, tuple) else (key,)
+            return self.schema.identity([key[name] for name in self.schema.key])
+        return self.schema.identity(key if isinstance(key, tuple) else (key,))
 
     def to_arrow(self, times: bool = False, knowledge: bool = False) -> "pa.Table":
         """Rows in the order of their keys: the current values of all columns, and a column `final`, unless the view has

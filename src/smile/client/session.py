@@ -22,7 +22,7 @@ from smile.client.changes import Published
 from smile.client.durable_feed import AcknowledgedCallback, DurableFeed
 from smile.client.feed import CallbackRegistry, FrameQueue, FrameSink, SubscriptionFeed
 from smile.client.ticks import tick_of
-from smile.client.values import event_json, json_text, tick_json, validate_event_json
+from smile.client.values import event_json, json_text, read_json, tick_json, validate_event_json
 from smile.errors import Diagnostic, SmileError, error
 from smile.source import Source
 
@@ -291,7 +291,7 @@ class ClientSession:
             return messages
 
     def receive(self, text: str | bytes) -> None:
-        message = json.loads(text)
+        message = read_json(text)
         with self._lock:
             callback = self._dispatch(message)
         if callback is not None:

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from smile.client.ticks import interval_text, tick_text
-from smile.client.values import ViewColumn
+from smile.client.values import ViewColumn, document_text
 
 DIGITS = 6
 _EXACT = Context(prec=400)
@@ -17,6 +17,8 @@ def value_text(
     value: Any, column: ViewColumn | None = None, today: date | None = None, rounding: str = ROUND_HALF_EVEN
 ) -> str:
     """`column` says what ints are. Times of the day `today` are shown without the date."""
+    if column is not None and column.kind == "json" and isinstance(value, dict | list):
+        return document_text(value, is_compact=True)
     match value:
         case None:
             return "NULL"

@@ -23,12 +23,14 @@ JSON_INT_MAX = 2**53
 
 _SIMPLE_KINDS = ("bool", "int", "float", "string", "bytes", "time", "interval", "timestamp", "date")
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+_LONG_NUMBER = re.compile(r"[0-9.]{17}")
+"""A number with fewer digits is a float exactly as it is written."""
 _IDENTITY: Callable[[Any], Any] = lambda value: value  # noqa: E731  # one function object for all columns
 
 
 @dataclass(frozen=True)
 class ViewColumn:
-    """`kind` is the name of its type, or "json" for an unknown type, whose values are not converted. `columns` are
+    """`kind` is the name of its type, or "json" for an unknown type too, whose values are not converted. `columns` are
     those of a nested relation, or the elements of an array, which is a tuple."""
 
     name: str
@@ -104,6 +106,10 @@ class ViewColumn:
     def by_name(self) -> Mapping[str, "ViewColumn"]:
         return {column.name: column for column in self.columns}
 
+    def identity(self, value: Any) -> Any:
+        """Stands for a value of a key: it can be hashed, and is equal for equal values only."""
+        return document_text(value, is_sorted=True) if self.kind == "json" and value is not None else value
+
     def to_times(self, value: Any) -> Any:
         """A decoded value with its ticks as times."""
         if value is None or self.kind not in ("time", "relation", "array"):
@@ -175,6 +181,47 @@ def timestamp_text(value: datetime) -> str:
 
 def bytes_text(value: bytes) -> str:
     return "\\x" + value.hex()
+
+
+# ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_json(text: str | bytes) -> Any:
+    """Decodes JSON. A number with a fraction is a Decimal if a float would have other digits."""
+    decoded = text if isinstance(text, str) else text.decode()
+    return json.loads(decoded, parse_float=_exact_number if _LONG_NUMBER.search(decoded) else None)
+
+
+def _exact_number(text: str) -> float | Decimal:
+    number = float(text)
+    return number if repr(number) == text else Decimal(text)
+
+
+def document_text(value: Any, is_sorted: bool = False, is_compact: bool = False) -> str:
+    """A value of type json as text, with all digits. If it is not compact, it is as the broker writes it."""
+    comma, colon = (",", ":") if is_compact else (", ", ": ")
+    match value:
+        case dict():
+            names = sorted(value) if is_sorted else value
+            members = (f"{_text(n)}{colon}{document_text(value[n], is_sorted, is_compact)}" for n in names)
+            return "{" + comma.join(members) + "}"
+        case list() | tuple():
+            return "[" + comma.join(document_text(item, is_sorted, is_compact) for item in value) + "]"
+        case Decimal():
+            return f"{value:f}"
+    return _text(value)
+
+
+def message_text(message: Any) -> str:
+    """A message as compact JSON, with all digits."""
+    try:
+        return json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+    except TypeError:  # it has a Decimal
+        return document_text(message, is_compact=True)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -92,8 +92,8 @@ def from_python(values: Sequence[Value], data: DataType) -> ValueColumn:
     """From Python values of a type."""
     valid = np.fromiter((v is not None for v in values), bool, len(values))
     validity_mask = None if valid.all() else valid
-    if data.name in ("string", "bytes", "array"):
-        return from_arrow_text(pa.array(values, pa.string() if data.name == "string" else pa.binary()))
+    if data.is_text or data.name in ("bytes", "array"):
+        return from_arrow_text(pa.array(values, pa.string() if data.is_text else pa.binary()))
     if data.name == "float":
         return ValueColumn(np.array([0.0 if v is None else v for v in values], float), validity_mask)
     if data.name == "bool":

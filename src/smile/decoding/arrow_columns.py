@@ -26,6 +26,7 @@ _ARROW_KINDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "float": (types.is_floating, types.is_integer, types.is_decimal, *_TEXT),
     "decimal": (types.is_decimal, types.is_integer, types.is_floating, *_TEXT),
     "string": _TEXT,
+    "json": _TEXT,
     "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view, *_TEXT),
     "time": (types.is_timestamp, types.is_integer, types.is_floating, *_TEXT),
     "interval": (types.is_integer, types.is_floating, *_TEXT),

@@ -11,6 +11,9 @@ from typing import Final
 import msgspec
 
 from smile import limits
+from smile.algebra.json_values import canonical_json
+from smile.algebra.types import JSON
+from smile.decoding.values import format_hint
 from smile.errors import SmileError, did_you_mean, error
 
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -54,7 +57,11 @@ def read_csv_events(lines: Iterable[str], kinds: Mapping[str, str]) -> Iterator[
                 yield reader.line_num, error("E074", message)
                 continue
             cells = zip(heads, fields, column_kinds, strict=True)
-            members = [head + _json(field, kind) for head, field, kind in cells]
+            try:
+                members = [head + _json(field, kind) for head, field, kind in cells]
+            except ValueError as problem:
+                yield reader.line_num, error("E078", f"a column of JSON: {problem}", hint=format_hint(JSON))
+                continue
             yield reader.line_num, f"{{{','.join(members)}}}"
     except csv.Error as problem:
         raise error("E073", f"line {reader.line_num} of the table is not CSV: {problem}") from None
@@ -73,6 +80,8 @@ def _check_names(names: Sequence[str], columns: Iterable[str]) -> None:
 def _json(field: str, kind: str) -> str:
     if not field:
         return "null"
+    if kind == "json":
+        return canonical_json(field)
     if kind == "float" and _NUMBER.fullmatch(field):
         return field
     if kind == "bool" and field.casefold() in _BOOLS:

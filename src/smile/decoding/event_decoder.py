@@ -21,13 +21,14 @@ from msgspec.structs import astuple
 from smile import limits
 from smile.algebra import mmpl
 from smile.algebra.coercions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
+from smile.algebra.json_values import JsonNumber
 from smile.algebra.types import INT, INT_MAX, INT_MIN, TICK_MAX, DataType, Value
 from smile.decoding.arrow_events import read_arrow_stream, read_arrow_table
 from smile.decoding.csv_events import csv_to_ndjson
 from smile.decoding.explanation import explain_json, explain_line
 from smile.decoding.parquet_events import read_parquet_file
 from smile.decoding.stream_schema import AbsentColumns, EventRow, StreamSchema, is_tick
-from smile.decoding.values import INTEGER_TYPES, JsonNumber, array_of, parse_number, parse_text, whole_number
+from smile.decoding.values import INTEGER_TYPES, array_of, parse_number, parse_text, whole_number
 from smile.errors import SmileError, did_you_mean, error
 from smile.horizons import END, ORIGIN_MAX
 
@@ -53,9 +54,10 @@ _ELEMENT_TYPES: Final[Mapping[str, Any]] = {  # Any: a union of types has no typ
 _FIELD_TYPES: Final[Mapping[str, Any]] = {
     **{name: kind | UnsetType for name, kind in _ELEMENT_TYPES.items()},
     "decimal": Raw | UnsetType,
+    "json": Raw | UnsetType,
 }
-"""What msgspec decodes a column to. Text in a column of another type, a float in one of whole numbers, and every
-decimal, is converted afterwards."""
+"""What msgspec decodes a column to. Text in a column of another type, a float in one of whole numbers, every decimal
+and all JSON are converted afterwards."""
 
 
 def _field_type(data: DataType) -> Any:
@@ -161,7 +163,7 @@ class EventDecoder:
             decoder = self._recorded[line.stream]
             values, members = astuple(decoder.decode_event(line.event)), decoder.width + 3
             if tuple(map(type, values)) != decoder.common_types:
-                members -= values.count(UNSET)
+                members += decoder.nested_members(values) - values.count(UNSET)
                 values = decoder.parse_values(values)
             if line.at is UNSET:
                 tick, members = None, members - 1
@@ -202,6 +204,7 @@ class _EventsDecoder:
         self._types = list(columns.values())
         self.width = len(columns)
         self.common_types = tuple(_COMMON_TYPES.get(data.name) for data in self._types)
+        self._json_columns = [i for i, data in enumerate(self._types) if data.name == "json"]
         self._begins_with_tick = schema.stream.tick in columns
         self._change = list(columns).index(mmpl.CHANGE_COLUMN) if schema.has_deletions else None
 
@@ -245,6 +248,7 @@ class _EventsDecoder:
                         else:
                             incomplete[last] += run
                             last, run = types, 1
+                members += self.nested_members(values)
                 values = self.parse_values(values)
             rows.append(values)
         _check_members(text, members)
@@ -261,6 +265,11 @@ class _EventsDecoder:
             for name, kind in zip(self.columns, types, strict=True):
                 if kind is UnsetType and name in warned:
                     absent[name] = absent.get(name, 0) + events
+
+    def nested_members(self, decoded: tuple[Any, ...]) -> int:  # Any: what msgspec decoded
+        """The members of all objects in columns of JSON. Of equal names there, the last one counts."""
+        texts = (decoded[i] for i in self._json_columns)
+        return sum(_count_members(bytes(text)) for text in texts if text is not UNSET)
 
     def parse_values(self, decoded: tuple[Any, ...]) -> EventRow:  # Any: what msgspec decoded
         return tuple([_parse_value(value, data) for value, data in zip(decoded, self._types, strict=True)])
@@ -281,10 +290,13 @@ def _check_count(rows: list[EventRow]) -> list[EventRow]:
 def _check_members(text: bytes, count: int) -> None:
     """Raises ValueError unless the objects in a JSON text have this many members in all. Each member has one colon
     outside of strings; so if there are only as many colons in all, none of them is in a string."""
-    if text.count(b":") != count:
-        outside_strings = (_ESCAPE.sub(b"", text) if b"\\" in text else text).split(b'"')[::2]
-        if b"".join(outside_strings).count(b":") != count:
-            raise ValueError
+    if text.count(b":") != count and _count_members(text) != count:
+        raise ValueError
+
+
+def _count_members(text: bytes) -> int:
+    outside_strings = (_ESCAPE.sub(b"", text) if b"\\" in text else text).split(b'"')[::2]
+    return b"".join(outside_strings).count(b":")
 
 
 def _check_origin(schema: StreamSchema | None, origin: int) -> str:
@@ -302,7 +314,8 @@ def _parse_value(value: Any, data: DataType) -> Value:  # Any: what msgspec deco
     if kind is list:
         return array_of(value, data, _parse_value)
     if kind is Raw:
-        return _parse_decimal(bytes(value), data)
+        text = bytes(value)
+        return parse_text(text.decode(), data) if data.name == "json" else _parse_decimal(text, data)
     return None if value is UNSET else value
 
 

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from smile import limits
+from smile.algebra.json_values import Json, JsonNumber
 from smile.algebra.types import INT, TICK_MAX, DataType, Value
 from smile.decoding.stream_schema import BROKER_TICK_HINT, StreamSchema, is_tick
 from smile.decoding.values import (
-    Json,
-    JsonNumber,
     describe_json,
     format_hint,
     parse_number,
@@ -93,10 +92,11 @@ class _DuplicateNames(dict[str, Json]):
 
 
 class _JsonText:
-    """Decodes a JSON text. `flaws` has what a line must not contain, in order: (code, text)."""
+    """Decodes a JSON text. `constants` has NaN and the infinities in it, which JSON does not have, though Python reads
+    them."""
 
     def __init__(self) -> None:
-        self.flaws: list[tuple[str, str]] = []
+        self.constants: list[str] = []
         self.decode = json.JSONDecoder(
             object_pairs_hook=self._object,
             parse_float=JsonNumber,
@@ -108,13 +108,10 @@ class _JsonText:
         fields = dict(pairs)
         if len(fields) == len(pairs):
             return fields
-        repeated = _DuplicateNames(pairs)
-        self.flaws.append(("E075", repeated.name))
-        return repeated
+        return _DuplicateNames(pairs)
 
     def _constant(self, text: str) -> JsonNumber:
-        """NaN or an infinity, which JSON does not have, though Python reads it."""
-        self.flaws.append(("E078", text))
+        self.constants.append(text)
         return JsonNumber(text)
 
 
@@ -264,13 +261,14 @@ class _LineExplanation:
         try:
             decoded = json_text.decode(self.text)
         except json.JSONDecodeError as problem:
-            if not json_text.flaws:
+            if not json_text.constants:
                 raise self._json_problem(problem) from None
-        for code, text in json_text.flaws[:1]:
-            if code == "E075":
-                message = f'the name "{shorten(text)}" is given twice in one object'
-                raise _Problem(code, message, "Remove one of them.", text)
-            raise _Problem(code, f"{text} is not a JSON number", "Write null for no value.")
+        for constant in json_text.constants[:1]:
+            raise _Problem("E078", f"{constant} is not a JSON number", "Write null for no value.")
+        for part in (decoded, decoded.get("event") if isinstance(decoded, dict) else None):
+            if isinstance(part, _DuplicateNames):
+                message = f'the name "{shorten(part.name)}" is given twice in one object'
+                raise _Problem("E075", message, "Remove one of them.", part.name)
         return decoded
 
     def _json_problem(self, problem: json.JSONDecodeError) -> _Problem:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from smile import limits
 from smile.algebra.arrays import encode_array, split_elements
 from smile.algebra.coercions import INT_DIGITS, fit_number, parse_literal
+from smile.algebra.json_values import NULL_TEXT, Json, JsonNumber, canonical_json, json_text
 from smile.algebra.types import INT_MAX, TICK_MAX, DataType, Value
 
 INTEGER_TYPES: Final = ("int", "time", "interval", "timestamp", "date")
@@ -30,6 +31,7 @@ _TYPE_NOUNS: Final = {
     "decimal": "a decimal",
     "string": "a string",
     "bytes": "bytes",
+    "json": "JSON",
     "time": "a time",
     "interval": "an interval",
     "timestamp": "a timestamp",
@@ -45,6 +47,10 @@ _FORMAT_HINTS: Final = {
     "decimal": "Write a number, or text that holds one, such as 12.50.",
     "string": "Write text in quotes.",
     "bytes": 'Write them in hexadecimal, such as "\\\\x0aff".',
+    "json": (
+        f"Write any JSON of at most {limits.json_depth_max} levels and {limits.json_chars_max:,} characters; in CSV, "
+        "Arrow and Parquet, its text."
+    ),
     "time": f"Write a time, {_TIME_EXAMPLES}, or the tick as a whole number from 0 to {TICK_MAX}, which may be text.",
     "interval": 'Write a number of ticks, or text such as "3 minutes".',
     "timestamp": f"Write a time, {_TIME_EXAMPLES}, or microseconds since 1970.",
@@ -53,18 +59,10 @@ _FORMAT_HINTS: Final = {
 }
 
 
-class JsonNumber(str):
-    """A JSON number as it is written."""
-
-    __slots__ = ()
-
-
-Json = None | bool | str | list["Json"] | dict[str, "Json"]
-"""Decoded JSON; its numbers are `JsonNumber`."""
-
-
 def parse_value(value: Json, data: DataType) -> Value:
     """Raises ValueError with the reason, worded to follow `column: `."""
+    if data.name == "json":
+        return None if value is None else json_text(value)
     match value:
         case None:
             return None
@@ -131,6 +129,9 @@ def parse_text(text: str, data: DataType) -> Value:
             return whole
     if data.name == "array":
         return _array_literal(text, data)
+    if data.name == "json":
+        canonical = canonical_json(text)
+        return None if canonical == NULL_TEXT else canonical
     if data.name != "bytes" and len(text) > limits.number_chars_max:
         raise ValueError(f"a text of {len(text):,} characters is not {_TYPE_NOUNS[data.name]}")
     if data.name in ("int", "time") and ("." in text or "e" in text or "E" in text) and _FLOAT.fullmatch(text):

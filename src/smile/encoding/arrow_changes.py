@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from smile.algebra.arrays import decode_array
 from smile.algebra.arrow_types import wire_type
-from smile.algebra.types import BOOL, DataType
+from smile.algebra.types import BOOL, JSON, DataType
 from smile.columns import knowledge as k, masks, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Array, ValueColumn
@@ -85,9 +85,12 @@ def _arrow_column(name: str, column: KnowledgeColumn, data: DataType, type_: Col
 
 
 def _arrow_bounds(name: str, ranges: RangeColumn, data: DataType) -> tuple[dict[str, pa.Array], Array]:
-    """The columns of the bounds, and what they mean. If NULL is possible, no bound is sure to hold."""
+    """The columns of the bounds, and what they mean. If NULL is possible, no bound is sure to hold; of JSON, which has
+    no order, only an exact value is."""
     arrays = {}
     unknown = ranges.null_codes() == k.NULLABILITY_BY_CODE.index(MAYBE)
+    if data == JSON:
+        unknown |= ~ranges.is_final()
     for suffix, end in (("at_least", ranges.lo), ("at_most", ranges.hi)):
         if end is None:
             arrays[f"{name}.{suffix}"] = pa.nulls(len(ranges), wire_type(data))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from smile.algebra.coercions import EXACT_CONTEXT
-from smile.algebra.types import BOOL, DataType
+from smile.algebra.types import BOOL, JSON, DataType
 from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.ranges import to_mask_column
@@ -21,7 +21,7 @@ from smile.kernels.layout import Layout
 from smile.kernels.seals import Horizons, Seals
 from smile.kernels.transform import InputRelation
 from smile.knowledge.types import RelationType
-from smile.knowledge.values.json import JSON_INT_MAX, Json, knowledge_json, plain_json
+from smile.knowledge.values.json import JSON_INT_MAX, Json, key_json, knowledge_json, plain_json
 from smile.knowledge.values.range import MAYBE, ONLY
 
 _MAYBE, _ONLY = k.NULLABILITY_BY_CODE.index(MAYBE), k.NULLABILITY_BY_CODE.index(ONLY)
@@ -36,7 +36,7 @@ def json_changes(
     layout, heading, count = source.layout, source.type.heading, len(delta)
     if not count:
         return
-    keys = rows_json(heading.key, [values_json(delta.fixed[c], heading.columns[c]) for c in heading.key], count)
+    keys = rows_json(heading.key, [_keys_json(delta.fixed[c], heading.columns[c]) for c in heading.key], count)
     columns = {c: column_after(delta, layout, c) for c in heading.value_columns}
     rows = rows_json(
         heading.value_columns, [_now_json(columns[c], heading.columns[c]) for c in heading.value_columns], count
@@ -109,11 +109,19 @@ def values_json(values: ValueColumn, data: DataType) -> list[Any]:
             plain_values = [
                 plain_json(EXACT_CONTEXT.scaleb(Decimal(whole), -data.scale), data) for whole in plain_values
             ]
-    elif data.name in ("timestamp", "date", "bytes", "array"):
+    elif data.name in ("timestamp", "date", "bytes", "array", "json"):
         plain_values = [plain_json(value, data) for value in plain_values]
     if values.valid is None:
         return plain_values
     return [value if is_valid else None for value, is_valid in zip(plain_values, values.valid.tolist(), strict=True)]
+
+
+def _keys_json(values: ValueColumn, data: DataType) -> list[Any]:
+    """Values of a column of the key."""
+    if data != JSON:
+        return values_json(values, data)
+    texts = zip(values.is_valid().tolist(), values.data.to_pylist(), strict=True)
+    return [key_json(text, data) if is_valid else None for is_valid, text in texts]
 
 
 def _known_json(column: KnowledgeColumn, data: DataType) -> list[Json]:
@@ -135,6 +143,8 @@ def _ranges_json(column: RangeColumn, data: DataType) -> list[Json]:
     count = len(column)
     lo, hi = ([None] * count if end is None else values_json(end, data) for end in (column.lo, column.hi))
     finals, codes = column.is_final().tolist(), column.null_codes().tolist()
+    if data == JSON:
+        lo, hi = ([end if final else None for final, end in zip(finals, ends, strict=True)] for ends in (lo, hi))
     return [_range_json(*cell) for cell in zip(finals, codes, lo, hi, strict=True)]
 
 

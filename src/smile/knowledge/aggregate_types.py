@@ -141,7 +141,7 @@ def value_count(column: ColumnType) -> Bound:
     if column.data == BOOL:
         return Bound.from_number(2)
     range_ = column.shown_range
-    if range_ is None or column.data.name in ("float", "string", "bytes"):
+    if range_ is None or column.data.name in ("float", "string", "json", "bytes"):
         return INFINITE
     if column.data == TIME and not range_.hi.is_finite:
         return Bound.symbol(MAXTIME, relation_rows_max)

@@ -33,16 +33,11 @@ _USE_VIEWS_HINT = "Define the inner query as a view, or use WITH."
 _COLLECT_HINT = (
     "GROUP(a, b) AS x collects columns of the members as a nested relation, ARRAY_AGG(a) the values of one as an array."
 )
-_NO_JSON_HINT = "There is no JSON: publish the parts that views need as columns."
 _NO_CLOCK_HINT = "A view depends only on events. In WHERE, t > NOW() - INTERVAL '1' DAY is true of the last day's rows."
 
 REFUSED_WORDS: dict[TokenType, tuple[str, str | None]] = {
     TokenType.AMP: ("the operator &", "There are no operators on bits. % 2 and / 2 take a bit of a number."),
     TokenType.ANTI: ("ANTI JOIN", "Use NOT EXISTS or NOT IN."),
-    TokenType.ARROW: (
-        "the operator ->",
-        f"{_NO_JSON_HINT} Otherwise -> is allowed only in CREATE STREAM, after the tick.",
-    ),
     TokenType.COLLATE: ("COLLATE", "Strings are ordered by code points."),
     TokenType.CURRENT_DATE: ("CURRENT_DATE", _NO_CLOCK_HINT),
     TokenType.CURRENT_TIME: ("CURRENT_TIME", _NO_CLOCK_HINT),

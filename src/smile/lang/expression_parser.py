@@ -31,6 +31,7 @@ from smile.lang.normal_forms import (
     conditional,
     filtered_aggregate,
     ordered_aggregate,
+    path_steps,
     string_aggregate,
     with_explicit_null_order,
     with_listed_values,
@@ -254,7 +255,13 @@ class ExpressionParser(PostgresParser):
     COLUMN_OPERATORS: ClassVar[dict[TokenType, Any]] = {
         token: PostgresParser.COLUMN_OPERATORS[token] for token in (TokenType.DOT, TokenType.DCOLON)
     }
-    JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {}
+    JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {
+        TokenType.ARROW: lambda self, this, key: self._parse_json_call("JSON_GET", this, key),
+        TokenType.DARROW: lambda self, this, key: self._parse_json_call("JSON_GET_TEXT", this, key),
+        TokenType.HASH_ARROW: lambda self, this, path: self._parse_json_path("JSON_PATH", this, path),
+        TokenType.DHASH_ARROW: lambda self, this, path: self._parse_json_path("JSON_PATH_TEXT", this, path),
+        TokenType.PLACEHOLDER: lambda self, this, key: self._parse_json_call("JSON_HAS_KEY", this, key),
+    }
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {}
     LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
     BITWISE: ClassVar[dict[TokenType, Any]] = {}
@@ -356,6 +363,24 @@ class ExpressionParser(PostgresParser):
         flags = [exp.Literal.string("i")] if operator.endswith("*") else []
         call = self._anonymous_call("REGEXP_LIKE", [this, self._parse_bitwise(), *flags])
         return exp.Not(this=call) if operator.startswith("!") else call
+
+    def _parse_json_call(self, name: str, this: exp.Expr | None, key: exp.Expr | None) -> exp.Expr:
+        """`j -> 'a'` is JSON_GET(j, 'a')."""
+        return self._anonymous_call(name, [this, key])
+
+    def _parse_json_path(self, name: str, this: exp.Expr | None, path: exp.Expr | None) -> exp.Expr:
+        """`j #> '{a,0}'` is JSON_PATH(j, 'a', '0')."""
+        self.expect(path is not None, "a path")
+        assert path is not None
+        steps = path_steps(path.name) if isinstance(path, exp.Literal) and path.is_string else None
+        if steps is None:
+            hint = f"Write '{{a,0}}' for the first element of the member a, or call {name}(j, 'a', '0')."
+            raise error("E033", "a path is a list of names and positions, such as '{a,0}'", span_of(path), hint)
+        literals = [exp.Literal.string(step) for step in steps]
+        if span := span_of(path):
+            for literal in literals:
+                widen_span(literal, span)
+        return self._anonymous_call(name, [this, *literals])
 
     def _parse_order(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         node = super()._parse_order(*args, **kwargs)

@@ -46,6 +46,9 @@ _OPERATORS = {
     "!~*": TokenType.RLIKE,
     "!~": TokenType.RLIKE,
     "~*": TokenType.RLIKE,
+    "#>>": TokenType.DHASH_ARROW,
+    "#>": TokenType.HASH_ARROW,
+    "->>": TokenType.DARROW,
     "->": TokenType.ARROW,
     "<>": TokenType.NEQ,
     "!=": TokenType.NEQ,
@@ -72,6 +75,7 @@ _OPERATORS = {
     "|": TokenType.PIPE,
     "^": TokenType.CARET,
     "~": TokenType.RLIKE,
+    "?": TokenType.PLACEHOLDER,
 }
 
 _CHARACTER_HINTS = {

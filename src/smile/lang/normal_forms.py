@@ -1,6 +1,7 @@
 """Spellings of other dialects, as the nodes of what they mean: FILTER as CASE, DISTINCT ON as BEST, NULLS FIRST as one
 more item of the order."""
 
+import re
 from collections.abc import Sequence
 
 from sqlglot import exp
@@ -97,6 +98,24 @@ def _distinct_direction(parts: Sequence[exp.Expr], order: Sequence[exp.Expr], na
         hint = f"Order by the {ordered}, or aggregate over a view that uses SELECT DISTINCT."
         raise error("E013", f"{name}(DISTINCT) in another order is not supported", span_of(order[0]), hint)
     return any(o.args.get("desc") for o in order)
+
+
+_PATH_STEP = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|((?:[^\s,{}"\\]|\\.)(?:[^,{}"\\]|\\.)*?))\s*(,|$)', re.DOTALL)
+
+
+def path_steps(text: str) -> list[str] | None:
+    """The elements of an array of texts, as PostgreSQL writes it: `{a,"b c",0}`. None if it is none."""
+    inner = text.strip()
+    if not (inner.startswith("{") and inner.endswith("}")):
+        return None
+    inner, position, steps, separator = inner[1:-1], 0, list[str](), ""
+    while inner.strip() and (position < len(inner) or separator):
+        step = _PATH_STEP.match(inner, position)
+        if step is None or (step[2] is not None and step[2].upper() == "NULL"):
+            return None
+        steps.append(re.sub(r"\\(.)", r"\1", step[2] if step[1] is None else step[1], flags=re.DOTALL))
+        position, separator = step.end(), step[3]
+    return steps
 
 
 def conditional(args: Sequence[exp.Expr]) -> exp.Case:

@@ -24,6 +24,7 @@ from smile.algebra.types import (
     DataType,
     Value,
     decimal_type,
+    json_hint,
     relation_type,
 )
 from smile.errors import error
@@ -111,7 +112,7 @@ class _CountDistinct(AggregateFunction):
     stores = "values"
 
     def data_type(self, call: mmpl.Aggregate, arg: DataType, heading: Heading, span: Span | None) -> DataType:
-        if not arg.is_ordered:
+        if not arg.is_comparable:
             raise error("E031", f"COUNT(DISTINCT) cannot compare a {arg.name}", span)
         return INT
 
@@ -232,7 +233,7 @@ class _Extreme(AggregateFunction):
 
     def data_type(self, call: mmpl.Aggregate, arg: DataType, heading: Heading, span: Span | None) -> DataType:
         if not arg.is_ordered:
-            raise error("E031", f"{call.function.upper()} cannot be applied to a {arg.name}", span)
+            raise error("E031", f"{call.function.upper()} cannot be applied to a {arg.name}", span, json_hint([arg]))
         return arg
 
     def evolution(self, arg: ColumnType, group: Membership) -> Evolution:
@@ -285,7 +286,7 @@ AGGREGATES: Final[Mapping[mmpl.AggregateName, AggregateFunction]] = {
 
 def _check_number(call: mmpl.Aggregate, arg: DataType, span: Span | None) -> None:
     if arg.name != "interval" and not arg.is_number:
-        raise error("E031", f"{call.function.upper()} needs a number or an interval, not {arg}", span)
+        raise error("E031", f"{call.function.upper()} needs a number or an interval, not {arg}", span, json_hint([arg]))
 
 
 def _values_stay(arg: ColumnType, group: Membership) -> bool:

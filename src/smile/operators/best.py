@@ -6,6 +6,7 @@ from dataclasses import replace
 from smile.algebra import mmpl, trees
 from smile.algebra.functions.catalogue import type_of
 from smile.algebra.heading import Heading, check_columns_exist, check_comparable
+from smile.algebra.types import json_hint
 from smile.errors import error
 from smile.knowledge.expression_types import conjunction_mask
 from smile.knowledge.seals import Seal
@@ -43,7 +44,7 @@ class BestOperator(GroupwiseOperator[mmpl.Best]):
         for e, _ in rel.by:
             t = type_of(e, heading.columns)
             if not t.is_ordered:
-                raise error("E031", f"rows cannot be ordered by a {t.name}", e.span)
+                raise error("E031", f"rows cannot be ordered by a {t.name}", e.span, json_hint([t]))
         return replace(heading, total=False)
 
     def relation_type(self, rel: mmpl.Best, lookup: TypeLookup) -> RelationType:

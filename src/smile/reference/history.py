@@ -12,6 +12,7 @@ from typing import Any
 from smile.algebra import mmpl
 from smile.algebra.arrays import encode_array
 from smile.algebra.coercions import parse_literal
+from smile.algebra.json_values import Json, JsonNumber, json_text
 from smile.algebra.types import INT_MAX, DataType, Value
 from smile.horizons import origin_name, split_name
 
@@ -108,10 +109,25 @@ def read_events(text: str) -> list[RecordedLine]:
     return [json.loads(line, parse_float=WrittenFloat) for line in text.splitlines() if line.strip()]
 
 
+def _with_written_numbers(value: Any) -> Json:
+    match value:
+        case dict():
+            return {name: _with_written_numbers(item) for name, item in value.items()}
+        case list():
+            return [_with_written_numbers(item) for item in value]
+        case WrittenFloat():
+            return JsonNumber(value)
+        case int() | float() if not isinstance(value, bool):
+            return JsonNumber(repr(value))
+    return value
+
+
 def parse_json_value(value: Any, data: DataType) -> Value:
     """Converts a JSON value to the column's type. Ticks, dates and the like may be written as text."""
     if value is None:
         return None
+    if data.name == "json":
+        return json_text(_with_written_numbers(value))
     if data.name in ("string", "bool"):
         return value  # type: ignore[no-any-return]
     if isinstance(value, list):

@@ -6,7 +6,7 @@ from smile.algebra import mmpl
 from smile.algebra.types import Value
 from smile.analysis.type_analysis import TypeAnalysis
 from smile.knowledge.types import RelationType
-from smile.knowledge.values.json import Json, knowledge_json, plain_json
+from smile.knowledge.values.json import Json, key_json, knowledge_json, plain_json
 from smile.knowledge.values.transfer import exact_cell
 from smile.reference.evaluate import evaluate
 from smile.reference.history import History, RecordedLine
@@ -31,7 +31,7 @@ def row_message(view: str, type_: RelationType, key: Key, row: ReferenceRow) -> 
 
 def _key_json(type_: RelationType, key: Key) -> Json:
     columns = type_.heading.columns
-    return {c: plain_json(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
+    return {c: key_json(v, columns[c]) for c, v in zip(type_.heading.key, key, strict=True)}
 
 
 # ── snapshots and changes ───────────────────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+from msgspec import Raw
+
 from smile.algebra.coercions import parse_literal
 from smile.algebra.types import STRING, DataType, array_type
 from smile.knowledge.values.json import Json, plain_json, tick_json
@@ -147,13 +149,13 @@ def print_value(value: Any, data: DataType) -> str:
         return print_tick(int(value))
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(value)
+    text = bytes(value).decode() if isinstance(value, Raw) else str(value)
     return text if _SIMPLE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _print_json(value: Any, data: DataType) -> str:
     if value is None or data.name not in ("relation", "array", "time", "interval"):
-        return json.dumps(value, ensure_ascii=False)
+        return bytes(value).decode() if isinstance(value, Raw) else json.dumps(value, ensure_ascii=False)
     return print_value(value, data)
 
 

@@ -3,10 +3,11 @@
 Rows are JSON objects, as subscribers receive them. docs/test-files.md describes the notation.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
+
+import msgspec
 
 from smile.knowledge.types import RelationType
 from smile.knowledge.values.json import Json
@@ -26,7 +27,7 @@ class TableError(ValueError):
 
 def row_key(row: Json) -> str:
     """Identifies a row among those of all views."""
-    return json.dumps([row["view"], row["key"]], sort_keys=True)
+    return msgspec.json.encode([row["view"], row["key"]], order="sorted").decode()
 
 
 def parse_tables(lines: Iterable[tuple[int, str]], types: Mapping[str, RelationType], changes: bool) -> dict[int, Json]:

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from smile.algebra import mmpl
 from smile.algebra.functions.catalogue import resolve_signature, type_of
-from smile.algebra.types import FLOAT, INT, NULL, DataType, decimal_type
+from smile.algebra.types import FLOAT, INT, NULL, DataType, decimal_type, json_hint
 from smile.errors import error
 from smile.lang import span_of
 from smile.source import Span
@@ -95,9 +95,10 @@ class ExtremeRow:
 def extreme_row(node: exp.Expr, wanted: str, translator: ExpressionTranslator) -> ExtremeRow:
     value, by = translator.translate(node.this), translator.translate(node.expression)
     name = "ARG_MAX" if isinstance(node, exp.ArgMax) else "ARG_MIN"
-    for typed in (value, by):
-        if not typed.type.is_ordered:
-            raise error("E031", f"{name} cannot be applied to a {typed.type.name}", span_of(node))
+    for typed, fits in ((value, value.type.is_comparable), (by, by.type.is_ordered)):
+        if not fits:
+            message, hint = f"{name} cannot be applied to a {typed.type.name}", json_hint([typed.type])
+            raise error("E031", message, span_of(node), hint)
     return ExtremeRow(value.expr, by.expr, isinstance(node, exp.ArgMax), wanted or name.lower(), span_of(node))
 
 

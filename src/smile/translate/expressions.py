@@ -29,6 +29,7 @@ from smile.algebra.types import (
     TIME,
     DataType,
     decimal_type,
+    json_hint,
 )
 from smile.errors import SmileError, did_you_mean, error
 from smile.lang import span_of, widen_span
@@ -85,6 +86,9 @@ _FIELD_HINTS = {
 }
 _PATTERN_HINT = "The syntax is that of RE2: it has no backreferences and no lookaround."
 _FORMAT_HINT = "Write for instance 'YYYY-MM-DD HH24:MI:SS.MS', and other words in double quotes."
+
+
+_JSON_HINT = "The first operand is JSON: write s::json -> 'a' of a text."
 
 
 @dataclass
@@ -449,9 +453,10 @@ class ExpressionTranslator:
             signature = resolve_signature(name, tuple(a.type for a in args))
         if signature is None:
             types = [str(a.type) for a in args]
+            hint = _JSON_HINT if name.startswith("json_") else json_hint(a.type for a in args)
             if name in COMPARISONS:
-                raise error("E030", f"{types[0]} cannot be compared with {types[1]}", span)
-            raise error("E031", f"{name} cannot be applied to {' and '.join(types) or 'nothing'}", span)
+                raise error("E030", f"{types[0]} cannot be compared with {types[1]}", span, hint)
+            raise error("E031", f"{name} cannot be applied to {' and '.join(types) or 'nothing'}", span, hint)
         pairs = zip(args, signature.args, strict=True)
         coerced = tuple(self.coerce(a, t, a.expr.span, explicit=explicit) for a, t in pairs)
         return TypedExpr(mmpl.Call(name, coerced, span=span), signature.result)

@@ -7,6 +7,10 @@ SYNONYMS = {
     "ceiling": "ceil", "pow": "power", "char_length": "length", "character_length": "length", "len": "length",
     "substr": "substring", "strpos": "position", "ucase": "upper", "lcase": "lower", "mod": "%", "ifnull": "coalesce",
     "nvl": "coalesce", "btrim": "trim", "log": "log10", "array_join": "array_to_string", "array_size": "cardinality",
+    "jsonb_typeof": "json_typeof", "jsonb_array_length": "json_array_length",
+    "json_extract_path": "json_path", "jsonb_extract_path": "json_path", "json_extract_path_text": "json_path_text",
+    "jsonb_extract_path_text": "json_path_text", "jsonb_exists": "json_has_key", "to_jsonb": "to_json",
+    "jsonb_build_object": "json_build_object", "jsonb_build_array": "json_build_array",
     **{f: f"extract_{f}" for f in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")},
     "dayofmonth": "extract_day", "dayofyear": "extract_doy",
 }  # fmt: skip
@@ -25,7 +29,8 @@ NO_CLOCK_HINT = (
 _COLLECT_HINT = (
     "GROUP(a, b) AS x collects columns of the members as a nested relation, ARRAY_AGG(a) the values of one as an array."
 )
-_NO_JSON_HINT = "There is no JSON: publish the parts that views need as columns."
+_JSON_PATH_HINT = "Write j #>> '{a,0}' for the text of a part, and j #> '{a,0}' for the part as JSON."
+_JSON_AGGREGATE_HINT = f"{_COLLECT_HINT} JSON_BUILD_OBJECT('a', a) and JSON_BUILD_ARRAY(a, b) make JSON of a row."
 _NUMBERS_HINT = (
     "The functions of numbers are ABS, CEIL, EXP, FLOOR, LN, LOG10, MOD, POWER, ROUND, SIGN, SQRT and TRUNC."
 )
@@ -33,7 +38,7 @@ _RANK_HINT = (
     "LATEST(x) and EARLIEST(x) are the values of the last and the first row, ARG_MAX(x, y) of that with the greatest y."
 )
 FUNCTION_HINTS = {
-    **dict.fromkeys(("json_agg", "collect_list", "collect_set"), _COLLECT_HINT),
+    **dict.fromkeys(("collect_list", "collect_set"), _COLLECT_HINT),
     **dict.fromkeys(("random", "rand", "uuid", "gen_random_uuid"), "A view is a function of its events only."),
     **dict.fromkeys(("clock_timestamp", "proctime", "sysdate", "getdate", "mz_now"), NO_CLOCK_HINT),
     **dict.fromkeys(("first", "last", "any_value", "latest_by_offset", "earliest_by_offset"), _RANK_HINT),
@@ -41,11 +46,11 @@ FUNCTION_HINTS = {
     "element_at": "Write a[1], counted from 1.",
     "array_length": "Write ARRAY_LENGTH(a, 1), or CARDINALITY(a).",
     "array_append": "ARRAY_AGG(a) makes an array of the values of a group.",
-    **dict.fromkeys(
-        ("json_value", "json_query", "json_extract", "json_extract_path_text", "json_exists"), _NO_JSON_HINT
-    ),
-    **dict.fromkeys(("get_json_object", "json_object", "json_build_object", "to_json", "parse_json"), _NO_JSON_HINT),
-    **dict.fromkeys(("jsonb_agg", "json_object_agg", "jsonb_object_agg", "xmlagg"), _COLLECT_HINT),
+    **dict.fromkeys(("json_value", "json_query", "json_extract", "get_json_object"), _JSON_PATH_HINT),
+    **dict.fromkeys(("json_exists", "json_contains"), "Write j ? 'a', or j #> '{a,0}' IS NOT NULL."),
+    **dict.fromkeys(("json_object", "row_to_json"), "Write JSON_BUILD_OBJECT('a', a, 'b', b)."),
+    **dict.fromkeys(("parse_json", "json_parse"), "Write CAST(s AS json)."),
+    **dict.fromkeys(("json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg", "xmlagg"), _JSON_AGGREGATE_HINT),
     "grouping": "GROUPING(a, b) takes expressions of GROUP BY, in the select list and in HAVING.",
     **dict.fromkeys(
         ("row_number", "rank", "dense_rank"), "Write ROW_NUMBER() OVER (PARTITION BY a ORDER BY b) <= k in QUALIFY."

@@ -130,7 +130,7 @@ def _same_named_column(left: QueryPipeline, right: QueryPipeline, condition: exp
         is_evolving = on_left is not None and on_right is not None and _any_evolves(left, on_left, right, on_right)
         if on_left is not None and on_left == on_right and not is_evolving:
             has_same_type = left.heading.columns[on_left] == right.heading.columns[on_right]
-            return on_left if has_same_type and left.heading.columns[on_left].is_ordered else None
+            return on_left if has_same_type and left.heading.columns[on_left].is_comparable else None
     return None
 
 

@@ -10,7 +10,7 @@ from smile.translate.pipeline import QueryPipeline
 
 _STAND_INS: dict[str, str] = {
     "bool": "false", "int": "0", "float": "0", "decimal": "0", "string": "", "time": "0", "interval": "0 seconds",
-    "timestamp": "1970-01-01 00:00:00", "date": "1970-01-01", "bytes": "\\x",
+    "timestamp": "1970-01-01 00:00:00", "date": "1970-01-01", "bytes": "\\x", "json": "null",
 }  # fmt: skip
 """A value of each type that stands for NULL beside a column that says so."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from smile.algebra import mmpl
-from smile.algebra.types import INT_MAX
+from smile.algebra.types import INT_MAX, json_hint
 from smile.errors import Diagnostic, SmileError, error
 from smile.lang import span_of
 from smile.source import Span
@@ -136,7 +136,9 @@ def _ordering(
     for node in nodes:
         typed = _translate_ordering(node.this, translator, outputs)
         if not typed.type.is_ordered:
-            raise error("E031", f"rows cannot be ordered by a {typed.type.name}", span_of(node))
+            raise error(
+                "E031", f"rows cannot be ordered by a {typed.type.name}", span_of(node), json_hint([typed.type])
+            )
         by.append((typed.expr, bool(node.args.get("desc"))))
     return tuple(by)
 

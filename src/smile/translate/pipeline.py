@@ -278,7 +278,7 @@ def cast_to_common_type(
     """Columns that can be equated: the given ones, or casts of them to their common type."""
     type_a, type_b = left.heading.columns[a], right.heading.columns[b]
     common = common_type(type_a, type_b)
-    if common is None or not common.is_ordered:
+    if common is None or not common.is_comparable:
         raise error("E030", f"{type_a} cannot be compared with {type_b}", span)
     if type_a != common:
         a = left.extend(f"{a}_{common.name}", TypedExpr(mmpl.Cast(mmpl.ColumnRef(a), common), common))

@@ -79,7 +79,7 @@ def _translate_union(node: exp.Union, catalog: Catalog, names: Sequence[str]) ->
     own_names = branches[0].names()
     rels = [b.finish(names_inside_union(names or own_names), types) for b in branches]
     rel = union_all(rels, names or own_names, catalog, span)
-    incomparable = [t for t in types if not t.is_ordered] if distinct else []
+    incomparable = [t for t in types if not t.is_comparable] if distinct else []
     if incomparable:
         raise error("E031", f"UNION cannot compare a {incomparable[0].name}", span, "Use UNION ALL.")
     pipeline = QueryPipeline(mmpl.Distinct(rel, span=span) if distinct else rel, Scope(), catalog)
@@ -99,7 +99,7 @@ def _translate_difference(node: exp.SetOperation, catalog: Catalog, names: Seque
     own_names = names or branches[0].names()
     if len(own_names) != len(types):
         raise column_count_error(len(own_names), len(types), span)
-    incomparable = [t for t in types if not t.is_ordered]
+    incomparable = [t for t in types if not t.is_comparable]
     if incomparable:
         raise error("E031", f"{operator} cannot compare a {incomparable[0].name}", span)
     inside = names_inside_union(own_names)

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from smile.algebra import mmpl
 from smile.algebra.functions.catalogue import type_of
-from smile.algebra.types import INT
+from smile.algebra.types import INT, json_hint
 from smile.errors import SmileError, error
 from smile.lang import RANKING_FUNCTIONS, span_of
 from smile.source import Span
@@ -99,7 +99,9 @@ def add_rank_condition(
     for ordered in window.args["order"].expressions:
         typed = translator.translate(ordered.this)
         if not typed.type.is_ordered:
-            raise error("E031", f"rows cannot be ordered by a {typed.type.name}", span_of(ordered))
+            raise error(
+                "E031", f"rows cannot be ordered by a {typed.type.name}", span_of(ordered), json_hint([typed.type])
+            )
         by.append((typed.expr, bool(ordered.args.get("desc"))))
     per = tuple(dict.fromkeys(pipeline.extend_all(partition)))
     if window.this.name.upper() == "ROW_NUMBER":

@@ -218,7 +218,7 @@ class SelectTranslator:
             raise error("E042", "GROUP BY cannot contain an aggregate", span_of(node))
         self._subquery_translator(grouping.row_translator).lift(expression)
         typed = grouping.row_translator.translate(expression)
-        if not typed.type.is_ordered:
+        if not typed.type.is_comparable:
             raise error("E031", f"rows cannot be grouped by a {typed.type.name}", span_of(node))
         alias_names = [a for a in self.aliases if self.aliases[a].unalias() == expression]
         grouping.add_group_column(alias_names[0] if alias_names else "group_by", typed)
@@ -395,7 +395,7 @@ class SelectTranslator:
 
     def _translate_distinct(self, rel: mmpl.Rel, renamed: list[SelectOutput]) -> mmpl.Rel:
         for output in renamed:
-            if not output.typed.type.is_ordered:
+            if not output.typed.type.is_comparable:
                 raise error("E031", f"DISTINCT cannot compare a {output.typed.type.name}", output.span)
         distinct = QueryPipeline(mmpl.Distinct(rel, span=span_of(self.node)), Scope(), self.pipeline.catalog)
         pairs = zip(self.outputs, renamed, strict=True)

@@ -13,6 +13,7 @@ from smile.algebra.types import (
     FLOAT,
     INT,
     INTERVAL,
+    JSON,
     STRING,
     TIME,
     TIMESTAMP,
@@ -30,14 +31,14 @@ TYPE_SPELLINGS: dict[str, DataType] = {
     "float": FLOAT, "double": FLOAT, "double precision": FLOAT, "real": FLOAT, "float8": FLOAT, "float4": FLOAT,
     "string": STRING, "text": STRING, "varchar": STRING, "char": STRING, "character varying": STRING,
     "time": TIME, "interval": INTERVAL, "timestamp": TIMESTAMP, "datetime": TIMESTAMP, "date": DATE,
-    "bytes": BYTES, "bytea": BYTES, "blob": BYTES,
+    "bytes": BYTES, "bytea": BYTES, "blob": BYTES, "json": JSON, "jsonb": JSON,
 }  # fmt: skip
-_NO_JSON_HINT = "There is no JSON: declare the parts that views need as columns."
+_JSON_HINT = "Use json."
 _ARRAY_HINT = "An array is written as the type of its elements and brackets: int[]."
-_NO_STRUCT_HINT = "Declare a column for each part."
+_NO_STRUCT_HINT = "Declare a column for each part, or use json."
 _NO_ZONE_HINT = "All times are UTC: use timestamp."
 TYPE_HINTS = {
-    **dict.fromkeys(("json", "jsonb", "variant", "super", "xml"), _NO_JSON_HINT),
+    **dict.fromkeys(("variant", "super", "object"), _JSON_HINT),
     **dict.fromkeys(("array", "list"), _ARRAY_HINT),
     **dict.fromkeys(("map", "struct", "row"), _NO_STRUCT_HINT),
     **dict.fromkeys(("timestamptz", "timestamp_ltz", "timestamp with time zone", "time with time zone"), _NO_ZONE_HINT),

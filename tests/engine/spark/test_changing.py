@@ -22,6 +22,7 @@ from smile.log.storage.durable import DurableLog
 from smile.log.storage.pieces import StreamPiece
 from tests.engine.spark import workload
 from tests.engine.spark.comparison import COMMIT_PER_BATCH, run_locally
+from tests.messages import key_text
 
 FIRST, SECOND = ("RemainingBuy",), ("Matchable", "RemainingSell")
 
@@ -44,13 +45,13 @@ def shown(pipeline: SparkPipeline, view: str) -> dict[str, object]:
     """The rows of a view that is kept, by their keys."""
     source = pipeline.view_input(view)
     messages = json_changes(source, pipeline.snapshot(view), pipeline.offset.horizons)
-    return {str(m["key"]): m for m in messages}
+    return {key_text(m): m for m in messages}
 
 
 def expected(view: str) -> dict[str, object]:
     _, rows = run_locally(workload.program(), workload.frames())
     messages = [json.loads(row) for row in rows]
-    return {str(m["key"]): m for m in messages if m["view"] == view}
+    return {key_text(m): m for m in messages if m["view"] == view}
 
 
 def begun(spark: SparkSession, folder: Path, batches: list[BatchResult]) -> tuple[SparkPipeline, DurableLog]:

@@ -24,4 +24,4 @@ export const FUNCTIONS =
   "width_bucket";
 
 export const TYPES =
-  "bigint bool bytes date decimal double float int interval relation string text time timestamp varchar";
+  "bigint bool bytes date decimal double float int interval json relation string text time timestamp varchar";

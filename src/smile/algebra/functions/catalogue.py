@@ -11,6 +11,7 @@ from smile.algebra.coercions import can_cast, cast
 from smile.algebra.functions import (
     arithmetic,
     arrays,
+    json,
     logic,
     regular_expressions,
     text,
@@ -52,7 +53,7 @@ __all__ = [
 
 SCALAR_FUNCTIONS: Final[dict[str, ScalarFunction]] = {
     f.name: f
-    for module in (arithmetic, logic, text, arrays, regular_expressions, time, time_formats, time_parsing)
+    for module in (arithmetic, logic, text, arrays, regular_expressions, time, time_formats, time_parsing, json)
     for f in module.FUNCTIONS
 }
 

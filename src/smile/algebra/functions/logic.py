@@ -11,7 +11,7 @@ from smile.algebra.functions.base import (
     Signature,
     common_type_of_all,
 )
-from smile.algebra.types import BOOL, NULL, DataType, Value
+from smile.algebra.types import BOOL, JSON, NULL, DataType, Value
 
 COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
 
@@ -19,6 +19,11 @@ COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
 def _comparison_signature(types: tuple[DataType, ...]) -> Signature | None:
     common = common_type_of_all(types)
     return None if common is None or common.name == "relation" else Signature((common,) * len(types), BOOL)
+
+
+def _order_signature(types: tuple[DataType, ...]) -> Signature | None:
+    """As of a comparison, of types whose values have an order."""
+    return None if JSON in types else _comparison_signature(types)
 
 
 def _logic_signature(types: tuple[DataType, ...]) -> Signature | None:
@@ -32,6 +37,10 @@ def _null_test_signature(types: tuple[DataType, ...]) -> Signature | None:
 def _choice_signature(types: tuple[DataType, ...]) -> Signature | None:
     common = common_type_of_all(types)
     return None if common is None or common.name == "relation" else Signature((common,) * len(types), common)
+
+
+def _extreme_signature(types: tuple[DataType, ...]) -> Signature | None:
+    return None if JSON in types else _choice_signature(types)
 
 
 def _compare(operator: Callable[[Any, Any], bool]) -> Callable[[tuple[Value, ...], Signature], Value]:
@@ -84,10 +93,10 @@ def _extreme(choose: Any) -> Callable[[tuple[Value, ...], Signature], Value]:
 FUNCTIONS: Final = (
     ScalarFunction("=", (2, 2), _comparison_signature, _compare(lambda a, b: a == b), (NOT_MONOTONE, NOT_MONOTONE)),
     ScalarFunction("<>", (2, 2), _comparison_signature, _compare(lambda a, b: a != b), (NOT_MONOTONE, NOT_MONOTONE)),
-    ScalarFunction("<", (2, 2), _comparison_signature, _compare(lambda a, b: a < b), (DECREASING, INCREASING)),
-    ScalarFunction("<=", (2, 2), _comparison_signature, _compare(lambda a, b: a <= b), (DECREASING, INCREASING)),
-    ScalarFunction(">", (2, 2), _comparison_signature, _compare(lambda a, b: a > b), (INCREASING, DECREASING)),
-    ScalarFunction(">=", (2, 2), _comparison_signature, _compare(lambda a, b: a >= b), (INCREASING, DECREASING)),
+    ScalarFunction("<", (2, 2), _order_signature, _compare(lambda a, b: a < b), (DECREASING, INCREASING)),
+    ScalarFunction("<=", (2, 2), _order_signature, _compare(lambda a, b: a <= b), (DECREASING, INCREASING)),
+    ScalarFunction(">", (2, 2), _order_signature, _compare(lambda a, b: a > b), (INCREASING, DECREASING)),
+    ScalarFunction(">=", (2, 2), _order_signature, _compare(lambda a, b: a >= b), (INCREASING, DECREASING)),
     ScalarFunction("and", (2, None), _logic_signature, _and, (INCREASING,), strict=False),
     ScalarFunction("or", (2, None), _logic_signature, _or, (INCREASING,), strict=False),
     ScalarFunction("not", (1, 1), _logic_signature, _not, (DECREASING,)),
@@ -106,6 +115,6 @@ FUNCTIONS: Final = (
     ),
     ScalarFunction("coalesce", (1, None), _choice_signature, _coalesce, (INCREASING,), strict=False),
     ScalarFunction("nullif", (2, 2), _choice_signature, _nullif, (NOT_MONOTONE, NOT_MONOTONE), strict=False),
-    ScalarFunction("greatest", (1, None), _choice_signature, _extreme(max), (INCREASING,), strict=False),
-    ScalarFunction("least", (1, None), _choice_signature, _extreme(min), (INCREASING,), strict=False),
+    ScalarFunction("greatest", (1, None), _extreme_signature, _extreme(max), (INCREASING,), strict=False),
+    ScalarFunction("least", (1, None), _extreme_signature, _extreme(min), (INCREASING,), strict=False),
 )

@@ -15,7 +15,7 @@ from smile.algebra.functions.base import (
     fixed_signature,
     is_text_type,
 )
-from smile.algebra.types import BOOL, BYTES, INT, NULL, STRING, DataType, Value
+from smile.algebra.types import BOOL, BYTES, INT, JSON, NULL, STRING, DataType, Value
 
 TextOrInt = Any  # str or int, depending on the signature: the functions below get values of their argument types
 
@@ -24,7 +24,8 @@ def _concatenation_signature(types: tuple[DataType, ...]) -> Signature | None:
     """Two byte strings, or a string and a value that can be cast to a string."""
     if BYTES in types and all(t in (BYTES, NULL) for t in types):
         return Signature((BYTES, BYTES), BYTES)
-    fits = any(is_text_type(t) for t in types) and all(can_cast(t, STRING) for t in types)
+    # PostgreSQL merges two JSON values, and a JSON value with a literal, which is JSON then.
+    fits = any(is_text_type(t) for t in types) and all(can_cast(t, STRING) and t != JSON for t in types)
     return Signature((STRING, STRING), STRING) if fits else None
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from smile.algebra.json_values import JsonNumber
 from smile.algebra.types import INT
 from smile.columns.values import ValueColumn, from_python
-from smile.decoding.values import JsonNumber, format_hint, parse_value
+from smile.decoding.values import format_hint, parse_value
 from smile.errors import did_you_mean, error
 from smile.kernels.transform import InputRelation
 
@@ -66,6 +67,10 @@ def _python_values(column: ValueColumn) -> list[Any]:
 
 def _json_number(value: Any) -> Any:
     """Numbers as `parse_value` expects them, in the notation of JSON; other values unchanged."""
+    if isinstance(value, dict):
+        return {name: _json_number(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_json_number(item) for item in value]
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return JsonNumber(repr(value))

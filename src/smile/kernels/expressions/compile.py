@@ -13,7 +13,7 @@ import numpy as np
 
 from smile import limits
 from smile.algebra import mmpl, trees
-from smile.algebra.coercions import cast, is_monotone_cast
+from smile.algebra.coercions import can_fail, cast, is_monotone_cast
 from smile.algebra.functions.base import INCREASING, MONOTONE, NOT_MONOTONE, Signature
 from smile.algebra.functions.catalogue import COMPARISONS, SCALAR_FUNCTIONS, resolve_signature, type_of
 from smile.algebra.types import BOOL, NULL, DataType
@@ -180,7 +180,7 @@ class _Compiler:
             name in COMPARISONS
             and args[0].exact
             and args[1].constant
-            and args[0].data.name in ("string", "bytes", "array")
+            and args[0].data.name in ("string", "json", "bytes", "array")
         ):
             text = args[1].run(InputColumns({}, {}, 1))
             if isinstance(text, ValueColumn) and text.valid is None:
@@ -233,7 +233,9 @@ def _knowledge_function(
     args, result = signature.args, signature.result
     now = column_functions.column_function(name, signature)
     row_by_row = row_by_row_function(name, args, limits, result)
-    if args[0] == BOOL and result.name != "array":
+    if BOOL in args and result != BOOL:
+        return row_by_row
+    if args[0] == BOOL:
         if len(args) > _ENUMERATED_OPERANDS_MAX and name not in ("and", "or"):
             return row_by_row
         return logic.unary_function(name) if len(args) == 1 else logic.associative_function(name)
@@ -280,7 +282,7 @@ def _cast(arg: ExpressionNode, target: DataType) -> ExpressionNode:
         (growth,),
         target,
         operand_limits([arg.limits], (source,), limits.contains(None)),
-        source.name == "string",
+        can_fail(source),
         is_injective=is_injective(source, target),
     )
     return _apply(function, [arg], target, limits)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -83,7 +84,7 @@ def _value_codes(data: ColumnData) -> tuple[Array, int]:
 def _compute_or_null(compute: PythonFunction, values: Sequence[Any]) -> Value:
     try:
         return compute(values)
-    except (ArithmeticError, ValueError, AssertionError):
+    except (ArithmeticError, ValueError, AssertionError, IndexError, msgspec.MsgspecError):
         # No function raises on a value of its type, but the data of an absent row need not be one.
         return None
 

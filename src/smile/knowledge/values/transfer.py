@@ -15,7 +15,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from smile.algebra.coercions import cast, is_monotone_cast, type_ends
+from smile.algebra.coercions import can_fail, cast, is_monotone_cast, type_ends
 from smile.algebra.functions.catalogue import (
     COMPARISONS,
     SCALAR_FUNCTIONS,
@@ -320,7 +320,7 @@ def cast_knowledge(operand: Operand, limits: Operand, source: DataType, target: 
         return operand_from_values(frozenset(cast(v, source, target) for v in values), target, now)
     assert isinstance(operand, Range) and isinstance(limits, Range)
     if not is_monotone_cast(source, target):
-        return unknown_operand(target, source.name == "string" or operand.nulls is MAYBE, now)
+        return unknown_operand(target, can_fail(source) or operand.nulls is MAYBE, now)
     filled = operand.filled(limits)
     if None in (cast(filled.lo, source, target), cast(filled.hi, source, target)):
         return Range.bottom(now=now)

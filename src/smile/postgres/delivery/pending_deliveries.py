@@ -1,9 +1,10 @@
 """The deliveries of a frame of events that are not made yet. An event is encoded and sent once for all of them."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
+
+import msgspec
 
 from smile.broker.subscriptions.event_subscription import EventFrame
 from smile.encoding.json_events import json_events
@@ -23,7 +24,7 @@ class PendingDeliveries:
             {"origin": origin, "tick": str(tick), "sequence": None, "event": event["event"]}
             for origin, tick, event in zip(frame.origins, frame.ticks, encoded, strict=True)
         ]
-        self._texts = [json.dumps(message, ensure_ascii=False) for message in messages]
+        self._texts = [msgspec.json.encode(message).decode() for message in messages]
         self._refused = {n: message for n, message in enumerate(messages) if _has_zero(message["event"])}
         """Events that the database cannot represent."""
         self._events, self._subscriptions = events, subscriptions
@@ -67,7 +68,7 @@ def _refuse_zero(connection: Connection, subscription: int, refused: Mapping[str
     message = "a text of the event has the character U+0000, which PostgreSQL cannot store; it is replaced here"
     connection.execute(
         "SELECT smile.add_exception(%s, %s, %s, NULL, %s::json, 'SM078', %s, '', '', 1)",
-        (subscription, refused["origin"], int(refused["tick"]), json.dumps(event), message),
+        (subscription, refused["origin"], int(refused["tick"]), msgspec.json.encode(event).decode(), message),
     )
 
 

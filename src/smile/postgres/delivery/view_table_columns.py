@@ -22,6 +22,7 @@ _TYPES: Final = {
     "timestamp": "timestamp",
     "date": "date",
     "bytes": "bytea",
+    "json": "jsonb",
     "relation": "jsonb",
     "null": "text",
     "array": "jsonb",
@@ -46,6 +47,10 @@ class TableColumn:
     def expression(self) -> sql.Composable:
         if self.is_present:
             return sql.SQL("(m #> {}) IS NOT NULL").format(_path(self.path))
+        if self.data.name == "json":
+            present = sql.SQL("WHEN (m #>> {path}) IS NOT NULL THEN (m #> {path})::jsonb")
+            cases = [present.format(path=_path(path)) for path in (self.path, *self.alternatives)]
+            return sql.SQL("CASE {} END").format(sql.SQL(" ").join(cases))
         texts = [sql.SQL("m #>> {}").format(_path(path)) for path in (self.path, *self.alternatives)]
         text = texts[0] if len(texts) == 1 else sql.SQL("coalesce({})").format(sql.SQL(", ").join(texts))
         if self.data.name in ("timestamp", "date", "interval", "bytes"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
+import msgspec
 import psycopg
 from psycopg import sql
 
@@ -235,9 +236,8 @@ class ViewTables:
         if not frame.row_count:
             return
         delta = decode_rows(frame.source.layout, frame.rows)
-        changes = json.dumps(
-            list(json_changes(frame.source, delta, frame.horizons, include_hidden=True)), ensure_ascii=False
-        )
+        messages = list(json_changes(frame.source, delta, frame.horizons, include_hidden=True))
+        changes = msgspec.json.encode(messages).decode()
         if not frame.reset:
             connection.execute(statements.delete_changed(), (changes,))
         connection.execute(statements.insert_changed(), (changes,))

@@ -65,8 +65,8 @@ class RowPredicate:
 
 def value_column(values: Sequence[RowValue], data: DataType) -> ValueColumn:
     """The inverse of `row_values`, for one column."""
-    if data.name in ("string", "bytes"):
-        return from_arrow_text(pa.array(values, pa.string() if data.name == "string" else pa.binary()))
+    if data.is_text or data.name == "bytes":
+        return from_arrow_text(pa.array(values, pa.string() if data.is_text else pa.binary()))
     valid = np.fromiter((v is not None for v in values), bool, len(values))
     filled = [0 if v is None else v for v in values]
     array: Array = np.array(filled, float) if data.name == "float" else ints(filled)

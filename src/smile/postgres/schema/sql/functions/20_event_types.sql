@@ -13,7 +13,8 @@ LANGUAGE sql STABLE AS $$
             AND smile.numeric_scale(typmod) BETWEEN 0 AND smile.numeric_digits(typmod)
             THEN format('decimal(%s, %s)', smile.numeric_digits(typmod), smile.numeric_scale(typmod))
         WHEN type IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'name'::regtype) THEN 'string'
-        WHEN type IN ('uuid'::regtype, 'json'::regtype, 'jsonb'::regtype) THEN 'string'
+        WHEN type = 'uuid'::regtype THEN 'string'
+        WHEN type IN ('json'::regtype, 'jsonb'::regtype) THEN 'json'
         WHEN type IN ('timestamp'::regtype, 'timestamptz'::regtype) THEN 'timestamp'
         WHEN type = 'date'::regtype THEN 'date'
         WHEN type = 'interval'::regtype THEN 'interval'
@@ -169,6 +170,8 @@ LANGUAGE sql IMMUTABLE AS $$
             THEN format('(smile.timestamp_from_text($1 ->> %L) AT TIME ZONE ''UTC'')::%s', name, postgres_type)
         WHEN smile_type IN ('timestamp', 'date', 'interval', 'bytes')
             THEN format('smile.%s_from_text($1 ->> %L)::%s', smile_type, name, postgres_type)
+        WHEN smile_type = 'json'
+            THEN format('CASE WHEN $1 ->> %L IS NOT NULL THEN ($1 -> %L)::%s END', name, name, postgres_type)
         ELSE format('($1 ->> %L)::%s', name, postgres_type)
     END
 $$;

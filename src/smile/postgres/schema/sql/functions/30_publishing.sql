@@ -286,6 +286,7 @@ BEGIN
         WHEN c.smile_type = 'interval'
             THEN format('extract(year FROM %s) <> 0 OR extract(month FROM %s) <> 0 OR abs(extract(epoch FROM %s)) > 9007199254',
                 value, value, value)
+        WHEN c.smile_type = 'json' THEN format('length(%s::text) > 1048576', value)
         WHEN length IS NOT NULL THEN format('length(rtrim(%s::text, '' '')) > %s', value, length)
     END;
 END $$;
@@ -300,7 +301,7 @@ BEGIN
         WHEN c.smile_type = 'timestamp' THEN format('%s::%s', value, c.postgres_type)
         WHEN c.smile_type = 'interval' THEN format('(extract(epoch FROM %s) * 1024000000)::bigint', value)
         WHEN c.smile_type = 'bytes' THEN format('''\x'' || encode(%s, ''hex'')', value)
-        WHEN c.smile_type = 'string' AND c.postgres_type ~ '^(text|character( varying)?(\(\d+\))?|name|uuid|jsonb?|"char")$'
+        WHEN c.smile_type = 'string' AND c.postgres_type ~ '^(text|character( varying)?(\(\d+\))?|name|uuid|"char")$'
             THEN format('%s::text', value)
         -- A cast of an enumeration to text may be a function of its owner.
         WHEN c.smile_type = 'string' THEN format('CASE WHEN %s IS NOT NULL THEN pg_catalog.concat(%s) END', value, value)
