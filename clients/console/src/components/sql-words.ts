@@ -18,10 +18,12 @@ export const KEYWORDS =
 export const FUNCTIONS =
   "abs array_contains array_join array_position array_size array_to_string ascii btrim cardinality ceil ceiling " +
   "char_length character_length chr coalesce concat concat_ws date_trunc dayofmonth dayofyear exp floor greatest ifnull " +
-  "initcap lcase least len length ln log log10 lower lpad ltrim md5 mod nullif nvl period_end position pow power " +
-  "quarter regexp_like regexp_replace regexp_substr repeat replace reverse round rpad rtrim sign split_part sqrt " +
-  "starts_with string_to_array strpos substr substring to_char to_timestamp translate trim trunc ucase upper " +
-  "width_bucket";
+  "initcap json_array_length json_build_array json_build_object json_extract_path json_extract_path_text json_get " +
+  "json_get_text json_has_key json_path json_path_text json_typeof jsonb_array_length jsonb_build_array " +
+  "jsonb_build_object jsonb_exists jsonb_extract_path jsonb_extract_path_text jsonb_typeof lcase least len length ln " +
+  "log log10 lower lpad ltrim md5 mod nullif nvl period_end position pow power quarter regexp_like regexp_replace " +
+  "regexp_substr repeat replace reverse round rpad rtrim sign split_part sqrt starts_with string_to_array strpos substr " +
+  "substring to_char to_json to_jsonb to_timestamp translate trim trunc ucase upper width_bucket";
 
 export const TYPES =
   "bigint bool bytes date decimal double float int interval json relation string text time timestamp varchar";
