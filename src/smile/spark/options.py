@@ -13,7 +13,7 @@ from smile import limits
 from smile.client.address import BrokerAddress
 from smile.errors import SmileError, did_you_mean, error
 
-NAMES = ("url", "token", "ca", "view", "stream", "where", "knowledge", "times", "batch", "message_bytes_max")
+NAMES = ("url", "token", "ca", "view", "stream", "where", "final", "knowledge", "times", "batch", "message_bytes_max")
 OTHER_NAMES = ("path", "checkpointlocation", "queryname", "mergeschema")
 """Options that Spark adds, or that users give to every source."""
 
@@ -34,13 +34,15 @@ def shown_errors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """`where` is a condition on columns that never change. `knowledge` adds the bounds of what evolves, and `times`
-    gives ticks as timestamps. `batch` names what `df.write` publishes. `message_bytes_max` is the broker's setting."""
+    """`where` is a condition on columns that never change. `only_final` leaves out rows that are not final.
+    `knowledge` adds the bounds of what evolves, and `times` gives ticks as timestamps. `batch` names what `df.write`
+    publishes. `message_bytes_max` is the broker's setting."""
 
     address: BrokerAddress
     view: str | None = None
     stream: str | None = None
     where: Mapping[str, Any] = field(default_factory=dict)
+    only_final: bool = False
     knowledge: bool = True
     times: bool = False
     batch: str | None = None
@@ -57,6 +59,7 @@ class SourceOptions:
             options.get("view"),
             options.get("stream"),
             _parse_where(options.get("where")),
+            _parse_switch("final", options.get("final", "false")),
             _parse_switch("knowledge", options.get("knowledge", "true")),
             _parse_switch("times", options.get("times", "false")),
             options.get("batch"),
