@@ -180,12 +180,15 @@ def _divide(schema: ViewSchema, rows: Sequence[ChangeRow], horizons: Mapping[str
     """At least one partition: Spark asks a reader without partitions for rows all the same."""
     partitions = []
     for begin in range(0, max(1, len(rows)), PARTITION_ROWS):
-        batch = schema.to_arrow(rows[begin : begin + PARTITION_ROWS], horizons)
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, batch.schema) as writer:
-            writer.write_batch(batch)
-        partitions.append(RowsPartition(out.getvalue().to_pybytes()))
+        partitions.append(arrow_partition(schema.to_arrow(rows[begin : begin + PARTITION_ROWS], horizons)))
     return partitions
+
+
+def arrow_partition(batch: pa.RecordBatch) -> RowsPartition:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batch.schema) as writer:
+        writer.write_batch(batch)
+    return RowsPartition(out.getvalue().to_pybytes())
 
 
 def _connect(options: SourceOptions) -> Client:
