@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "connectors": BASE | {"extras", "settings", "algebra", "kernels", "decoding", "log", "encoding", "broker"},
     "demo": BASE | {"client"},
     "testing": BASE | {"algebra", "knowledge", "program", "kernels", "decoding", "log", "encoding", "engine"},
-    "spark": BASE | {"settings", "program", "engine", "broker", "client", "gateway"},
+    "spark": BASE | {"settings", "algebra", "program", "log", "engine", "broker", "client", "gateway"},
     "cli": BASE
     | {"java", "memory", "temporary_folder", "settings", "lang", "algebra", "knowledge", "analysis", "graph"}
     | {"program", "kernels", "decoding", "log", "state", "encoding", "engine", "broker", "gateway", "client", "demo"}

@@ -16,6 +16,7 @@ from lock_platform import hashes_apply
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 PIP: list[str | Path] = [PYTHON, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
@@ -43,6 +44,7 @@ def main() -> None:
 def set_up_programs_of_tests() -> None:
     """Where a program cannot be installed, the tests that need it are skipped, and say so."""
     found_by_package = {
+        "libpostgresql-jdbc-java": JDBC_DRIVER.exists(),
         "chromium": any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
         "mosquitto": shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin"),
         "nodejs": shutil.which("node"),

@@ -2,10 +2,14 @@
 
 from datetime import UTC, date, datetime, timedelta, timezone
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]  # it has no types of its own
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from smile.client import Knowledge, Rows, Schema, as_datetime, tick_of
+from smile.client import Knowledge, Rows, Schema, SmileError, as_datetime, tick_of
 from smile.client.changes import Frame
 from smile.client.ticks import TICKS_PER_MICROSECOND, interval_text, tick_text
 from smile.client.values import ViewColumn
@@ -18,6 +22,26 @@ NOON = datetime(2024, 5, 31, 12, 0, 0, 500, UTC)
 def test_a_time_is_a_tick_to_the_microsecond(tick: int) -> None:
     assert tick_of(as_datetime(tick)) == tick - tick % TICKS_PER_MICROSECOND
     assert as_datetime(tick_of(as_datetime(tick))) == as_datetime(tick)
+
+
+def test_the_ticks_of_a_column_are_those_of_its_times() -> None:
+    before_1970 = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
+    times = [NOON, NOON.astimezone(timezone(timedelta(hours=9))), before_1970]
+    ticks = [tick_of(time) for time in times]
+    assert tick_of(times) == ticks
+    assert tick_of(pa.array(times)).to_pylist() == ticks
+    series = pd.Series(times, index=[5, 6, 7], name="at")
+    assert tick_of(pd.to_datetime(series, utc=True)).to_dict() == dict(zip([5, 6, 7], ticks, strict=True))
+    assert tick_of(pd.DatetimeIndex(times[:1])).tolist() == ticks[:1]
+    assert tick_of(pl.Series("at", times)).to_list() == ticks
+    naive = np.array(["2024-05-31T12:00:00.000500999", "1969-12-31T23:59:59.999999999"], "datetime64[ns]")
+    assert tick_of(naive).tolist() == [ticks[0], ticks[2]]
+    assert tick_of([NOON, None]) == [ticks[0], None]
+    assert tick_of(pd.Series([NOON, None])).isna().tolist() == [False, True]
+    for wrong in ([1, 2], pd.Series(["noon"]), 5, pa.array([2**62], pa.timestamp("s"))):
+        with pytest.raises(SmileError) as refused:
+            tick_of(wrong)
+        assert refused.value.code == "E079"
 
 
 def test_the_time_of_knowledge_is_that_of_its_value() -> None:

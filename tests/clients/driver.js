@@ -31,11 +31,12 @@
     },
     publishedCount: () => published.length,
     publishedTicks: () => published.map(String),
-    async subscribe({ view, where, resume }) {
-      const table = { frames: 0, retreats: 0, last: new Map(), ended: null, paused: null };
+    async subscribe({ view, where, final, resume }) {
+      const table = { delivered: [], frames: 0, retreats: 0, last: new Map(), ended: null, paused: null };
       const handle = (frame) => {
         table.frames++;
         for (const change of frame.changes) {
+          table.delivered.push(change.id);
           if (change.deleted) continue;
           for (const [name, known] of Object.entries(change.knowledge)) {
             const place = `${change.id} ${name}`;
@@ -45,7 +46,7 @@
           }
         }
       };
-      const options = { where, resume, onEnded: (error) => (table.ended = error.code), onPaused: (error) => (table.paused = error?.code ?? null) };
+      const options = { where, final, resume, onEnded: (error) => (table.ended = error.code), onPaused: (error) => (table.paused = error?.code ?? null) };
       table.subscription = client.subscribe(view, options, handle);
       tables.set(view, table);
       await table.subscription.ready;
@@ -53,6 +54,7 @@
       return { key: schema.key, columns: Object.fromEntries(schema.columns.map((column) => [column.name, column.kind])) };
     },
     rows: ({ view }) => [...tables.get(view).subscription.rows.values()].map(rowOf),
+    delivered: ({ view }) => tables.get(view).delivered,
     table({ view }) {
       const { frames, retreats, ended, paused, subscription } = tables.get(view);
       return { frames, retreats, ended, paused, resume: subscription.resume };

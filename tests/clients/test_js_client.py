@@ -106,6 +106,28 @@ def test_a_client_resumes_where_another_ended(make_driver: MakeDriver, tmp_path:
         assert "IBM" not in _texts(driver, "Totals")
 
 
+def test_final_rows_come_once_also_of_a_changed_view(make_driver: MakeDriver, tmp_path: Path) -> None:
+    program = "CREATE STREAM E (t: time -> host: string); "
+    program += "CREATE VIEW Alarm AS SELECT host FROM E GROUP BY host HAVING COUNT(*) >= 3; SUBSCRIBE Alarm;"
+    with InProcessBroker(tmp_path, program) as broker:
+        port = broker.port
+        driver = make_driver(broker.url)
+        broker.publish("E", *({"host": host} for host in "aaabbc"))
+        driver.run(do="subscribe", view="Alarm", final=True)
+        wait_until(lambda: driver.run(do="delivered", view="Alarm") == ['["a"]'], "the first alarm")
+    with InProcessBroker(tmp_path, None, listen=f"127.0.0.1:{port}") as broker:
+        broker.publish("E", *({"host": host} for host in "aab"))
+        wait_until(lambda: driver.run(do="delivered", view="Alarm") == ['["a"]', '["b"]'], "the second alarm")
+        with broker.http() as http:
+            assert http.put("/program", content=program.replace("3", "1")).status_code == 200
+            wait_until(lambda: len(driver.run(do="delivered", view="Alarm")) == 5, "all rows by the new definition")
+            assert len(driver.run(do="rows", view="Alarm")) == 3
+            assert driver.run(do="table", view="Alarm")["ended"] is None
+            changed = program.replace("SELECT host", "SELECT host, COUNT(*) AS n")
+            assert http.put("/program", content=changed).status_code == 200
+            wait_until(lambda: driver.run(do="table", view="Alarm")["ended"] == "E095", "the end")
+
+
 def test_a_wrong_token_ends_the_client(make_driver: MakeDriver, tmp_path: Path) -> None:
     with InProcessBroker(tmp_path, auth=True) as broker:
         accounts = broker.accounts()

@@ -8,10 +8,10 @@ import pytest
 
 from smile.algebra import mmpl
 from smile.encoding.finality import finality_json, row_finality
-from smile.encoding.json_changes import is_row_final, json_changes
+from smile.encoding.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.horizons import END, origin_name, with_origins
-from smile.kernels.delta import Delta
+from smile.kernels.delta import Delta, is_row_final
 from smile.knowledge.finality import FinalityContext, HorizonWait, Obstacle, RowFinality, input_streams
 from smile.knowledge.values.json import Json
 from smile.log.input_batch import InputBatch

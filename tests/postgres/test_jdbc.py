@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from smile.java import java_home
 from tests.postgres.proxy.running_proxy import RunningProxy
 
 pytestmark = pytest.mark.slow
@@ -20,16 +21,19 @@ def java() -> str:
     """Java that compiles what it runs."""
     if not DRIVER.exists():
         pytest.skip("there is no JDBC driver of PostgreSQL; Debian has it in libpostgresql-jdbc-java")
-    compiler = shutil.which("javac")
+    compiler = shutil.which("javac") or shutil.which("javac", path=f"{java_home()}/bin")
     if compiler is None:
         pytest.skip("there is no Java with a compiler")
     return str(Path(compiler).with_name("java"))
 
 
-def test_a_program_with_jdbc(database: str, java: str) -> None:
+@pytest.mark.parametrize("mode", ["extended", "extended&prepareThreshold=1", "simple"])
+def test_a_program_with_jdbc(database: str, java: str, mode: str) -> None:
+    """With `simple`, the driver puts the values of parameters into the text."""
     options = conninfo_to_dict(database)
     with RunningProxy(f"postgresql://?host={options['host']}") as proxy:
         url = f"jdbc:postgresql://127.0.0.1:{proxy.port}/{options['dbname']}?user={options['user']}&sslmode=disable"
+        url += f"&preferQueryMode={mode}"
         done = subprocess.run(
             [java, "-cp", DRIVER, PROGRAM, url], capture_output=True, text=True, timeout=120, check=False
         )
@@ -37,6 +41,9 @@ def test_a_program_with_jdbc(database: str, java: str) -> None:
     assert done.stdout.splitlines() == [
         "SM151 ERROR: Quotes is not advertised",
         "0",
+        "42P01 at 15",
+        "42703 at 23",
+        "42601 at 22",
         "3",
         "SM080",
         "HP 8 36",

@@ -18,9 +18,10 @@ def test_the_document_is_true(spark: SparkSession, tmp_path: Path, monkeypatch: 
     program = next(body for _, title, body in BLOCK.findall(DOCUMENT.read_text()) if "trades.smile" in title)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trades.smile").write_text(program)
-    with InProcessBroker(tmp_path, program, name="trades.smile") as broker:
+    with InProcessBroker(tmp_path, program, name="trades.smile", flight="127.0.0.1:0") as broker:
+        assert broker.server.flight is not None
         for dialogue in dialogues(DOCUMENT):
-            dialogue.globs |= {"spark": spark, "url": broker.url}
+            dialogue.globs |= {"spark": spark, "url": broker.url, "flight": broker.server.flight.location}
             runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
             runner.run(dialogue)
             assert runner.failures == 0

@@ -7,7 +7,7 @@ import { Connection } from "./connection.js";
 import { connectionError, decodeError, SmileError } from "./errors.js";
 import { request, requestJson, type Address, type RequestOptions } from "./http.js";
 import {
-  Subscription, type EncodedFrame, type FrameHandler, type SubscribeOptions, type SubscriptionEvents,
+  Subscription, type EncodedFrame, type EncodedSchema, type FrameHandler, type SubscribeOptions, type SubscriptionEvents,
 } from "./subscription.js";
 import { writeJson } from "./values.js";
 
@@ -15,6 +15,7 @@ import { writeJson } from "./values.js";
 const PENDING_MAX = 4_096;
 const BROKER_STOPPING = "E098";
 const RESUME_TOKEN_WRONG = "E094";
+const VIEW_ENDED = "E095";
 
 export interface ConnectOptions {
   /** Such as `https://broker.example.org:7400`. In a page that the broker serves: `location.origin`. */
@@ -236,7 +237,7 @@ export class Client<B extends BrokerTypes = AnyBroker> {
     if (problem) {
       this.onError(id, subscription, decodeError(problem));
     } else if (subscription) {
-      if ("subscribed" in message) subscription.receiveSchema(message as never);
+      if ("subscribed" in message) this.onSubscribed(subscription, message as unknown as EncodedSchema);
       else if ("paused" in message) {
         subscription.receivePause(message["paused"] ? decodeError(message["paused"]) : null);
       } else if ("n" in message) subscription.receiveFrame(message as unknown as EncodedFrame);
@@ -247,18 +248,33 @@ export class Client<B extends BrokerTypes = AnyBroker> {
     }
   }
 
+  private onSubscribed(subscription: Subscription, schema: EncodedSchema): void {
+    const problem = subscription.receiveSchema(schema);
+    if (problem === null) return;
+    this.connection.send({ unsubscribe: subscription.id });
+    this.subscriptions.delete(subscription.id);
+    subscription.end(problem);
+  }
+
   private onError(id: number, subscription: Subscription | undefined, problem: SmileError): void {
     if (problem.code === BROKER_STOPPING) {
       this.connection.reconnect(); // its successor answers everything that is unanswered
     } else if (subscription && problem.code === RESUME_TOKEN_WRONG && subscription.resume !== null) {
-      subscription.discardResume();
-      this.connection.send(subscription.subscribeMessage());
+      this.subscribeAnew(subscription);
+    } else if (subscription && problem.code === VIEW_ENDED && subscription.schema && !subscription.viewChange) {
+      subscription.viewChange = problem;
+      this.subscribeAnew(subscription);
     } else if (subscription) {
       this.subscriptions.delete(id);
-      subscription.end(problem);
+      subscription.end(subscription.viewChange ?? problem);
     } else {
       this.settle(id)?.reject(problem);
     }
+  }
+
+  private subscribeAnew(subscription: Subscription): void {
+    subscription.beginAnew();
+    this.connection.send(subscription.subscribeMessage());
   }
 
   private settle(id: number): Pending | undefined {

@@ -11,10 +11,18 @@ const WINDOW_FRAMES = 8;
 export interface SubscribeOptions<V extends ViewTypes = AnyView> {
   /** Only rows with these values, of columns that never change. */
   readonly where?: string extends V["key"] ? Record<string, unknown> : Partial<V["row"]>;
+  /** Only rows that are final: each comes once. */
+  readonly final?: boolean;
   /** The token of an earlier frame, of this program run or another one. */
   readonly resume?: string;
   /** Rows are sent when they include everything up to these ticks. */
   readonly after?: Record<string, bigint | number>;
+}
+
+export interface EncodedSchema {
+  readonly key: string[];
+  readonly columns: Record<string, string>;
+  readonly streams: string[];
 }
 
 export interface EncodedFrame {
@@ -51,6 +59,11 @@ export class Subscription<V extends ViewTypes = AnyView> implements AsyncIterabl
   rows: ReadonlyMap<string, Change<V>> = new Map();
   progress: { readonly [stream: string]: bigint } | null = null;
 
+  /** That the view was changed. It is subscribed to again, and continues if it has the same columns. */
+  viewChange: SmileError | null = null;
+
+  /** The key and the types of the columns as text. */
+  private types = "";
   private readonly whenReady: Promise<void>;
   /** Whether somebody has asked for `ready`, which is not settled yet. */
   private isAwaited = false;
@@ -115,18 +128,25 @@ export class Subscription<V extends ViewTypes = AnyView> implements AsyncIterabl
   subscribeMessage(): object {
     this.connection++;
     this.snapshot = null;
-    const { where, after } = this.options;
+    const { where, final, after } = this.options;
     return {
       subscribe: this.view, id: this.id, window: WINDOW_FRAMES,
       ...(where && Object.keys(where).length > 0 ? { where } : {}),
+      ...(final ? { final } : {}),
       ...(this.resume !== null ? { resume: this.resume } : {}),
       ...(after && !this.hasSnapshot ? { after } : {}),
     };
   }
 
-  receiveSchema(message: { key: string[]; columns: Record<string, string>; streams: string[] }): void {
+  /** Returns why it ends if the view was changed, and has other columns now. */
+  receiveSchema(message: EncodedSchema): SmileError | null {
+    const types = JSON.stringify([message.key, message.columns]);
+    if (this.viewChange !== null && types !== this.types) return this.viewChange;
+    this.viewChange = null;
+    this.types = types;
     this.schema = new Schema(this.view, message.key, message.columns, message.streams);
     this.receivePause(null);
+    return null;
   }
 
   receivePause(problem: SmileError | null): void {
@@ -167,13 +187,15 @@ export class Subscription<V extends ViewTypes = AnyView> implements AsyncIterabl
     for (const queue of this.queues) queue.end();
   }
 
-  /** A token of another history: everything comes again. */
-  discardResume(): void {
+  /** All rows come again, of another history or definition. */
+  beginAnew(): void {
     this.resume = null;
+    if (this.options.final) this.live = new Map();
   }
 
   /** Applies changes to the rows. Returns what to deliver: nothing while a snapshot is incomplete. */
   private apply(changes: readonly Change<V>[], message: EncodedFrame): Frame<V> | null {
+    if (this.options.final) return this.applyFinal(changes, message);
     if (message.reset) this.snapshot = new Map();
     const target = this.snapshot ?? this.live;
     for (const change of changes) {
@@ -193,6 +215,17 @@ export class Subscription<V extends ViewTypes = AnyView> implements AsyncIterabl
     this.snapshot = null;
     this.becomeReady();
     return { changes: [...this.live.values()], progress, resume, reset: true };
+  }
+
+  /** Final rows stay as they are, so those that come again in a new snapshot are left out. */
+  private applyFinal(all: readonly Change<V>[], message: EncodedFrame): Frame<V> {
+    const changes = all.filter((change) => !this.live.has(change.id));
+    for (const change of changes) this.live.set(change.id, change);
+    const progress = message.progress ? decodeTicks(message.progress) : null;
+    this.resume = message.resume ?? this.resume;
+    this.progress = progress ?? this.progress;
+    if (progress) this.becomeReady();
+    return { changes, progress, resume: this.resume, reset: false };
   }
 
   private becomeReady(): void {

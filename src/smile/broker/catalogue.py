@@ -35,6 +35,7 @@ from smile.kernels.compile import compile_graph
 from smile.kernels.delta import Delta, concat_deltas
 from smile.kernels.transform import InputRelation
 from smile.knowledge.finality import FinalityContext, Obstacle, input_streams
+from smile.log.storage.database import definition_text
 from smile.log.storage.durable import DurableLog
 from smile.program import CompiledProgram
 
@@ -111,6 +112,7 @@ class RelationCatalogue:
         horizons = self._broker.log_horizons
         return {
             "name": name,
+            "mmpl": definition_text(stream),
             "columns": _stream_columns(stream, self._broker.compiled, name),
             "checks": [print_expression(check) for check in stream.checks],
             "unique": [list(columns) for columns in stream.unique],

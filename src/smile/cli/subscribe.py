@@ -45,6 +45,7 @@ def subscribe(
     changes: Annotated[
         bool, typer.Option("--changes", help="Print lines of JSON in a terminal too: each change, and the progress.")
     ] = False,
+    final: Annotated[bool, typer.Option("--final", help="Only rows that are final: each comes once.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print the current rows, and end.")] = False,
     name: Annotated[
         str | None,
@@ -94,14 +95,14 @@ def subscribe(
     condition = _read_condition(where) if where is not None else {}
     with open_client(url, ca) as client:
         if name is not None:
-            _write_durably(client, view, condition, name, start.value, resume, scope.value, filter_text)
+            _write_durably(client, view, condition, name, start.value, resume, scope.value, filter_text, final)
         elif once:
-            show_once(client, view, condition)
+            show_once(client, view, condition, final)
         elif changes or not sys.stdout.isatty():
-            with client.subscribe(view, condition) as subscription:
+            with client.subscribe(view, condition, final=final) as subscription:
                 write_frames(subscription)
         else:
-            show_live(client, view, condition)
+            show_live(client, view, condition, final)
 
 
 def _write_durably(
@@ -113,6 +114,7 @@ def _write_durably(
     resume: str | None,
     scope: str,
     filter_text: str | None,
+    final: bool,
 ) -> None:
     """Prints events, or changes of rows, and acknowledges what is printed."""
     try:
@@ -123,7 +125,7 @@ def _write_durably(
             raise typer.Exit(2) from None
         if problem.diagnostics[0].code != NO_EVENTS or filter_text is not None:
             raise
-        with client.subscribe(relation, condition, name=name) as rows:
+        with client.subscribe(relation, condition, name=name, final=final) as rows:
             for frame in rows.frames():
                 write_frame(frame)
                 rows.ack()
@@ -174,8 +176,8 @@ def _write_messages(messages: list[dict[str, Any]]) -> None:
     sys.stdout.buffer.flush()
 
 
-def show_once(client: "Client", view: str, condition: dict[str, Any]) -> None:
-    rows = client.snapshot(view, condition)
+def show_once(client: "Client", view: str, condition: dict[str, Any], final: bool = False) -> None:
+    rows = client.snapshot(view, condition, final=final)
     if not sys.stdout.isatty():
         _write_messages([row.to_json() for row in rows])
         return
@@ -187,14 +189,14 @@ def show_once(client: "Client", view: str, condition: dict[str, Any]) -> None:
     console.print(ViewDisplay(rows, lambda: True, time.time).render(console.width, None))
 
 
-def show_live(client: "Client", view: str, condition: dict[str, Any]) -> None:
+def show_live(client: "Client", view: str, condition: dict[str, Any], final: bool = False) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
     from smile.cli.view_display import ViewDisplay  # noqa: PLC0415
 
     console = Console()
-    with client.table(view, condition) as table:
+    with client.table(view, condition, final=final) as table:
         display = ViewDisplay(table, lambda: client.connected, time.time, lambda: table.paused)
         table.changed(display.record_changes)
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:

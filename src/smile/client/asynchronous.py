@@ -260,11 +260,14 @@ class AsyncClient:
         where: Mapping[str, Any] | None = None,
         after: AfterTicks | None = None,
         name: str | None = None,
+        final: bool = False,
     ) -> AsyncSubscription:
         """Subscribes to a view: first all rows are delivered, then each change. With a name, frames are acknowledged by
-        `ack`, and the next subscriber with the name continues there."""
-        queue = FrameQueue()
-        return AsyncSubscription(self.connection.session, await self._open_feed(view, where, after, queue, name), queue)
+        `ack`, and the next subscriber with the name continues there. With `final`, only rows that are final are
+        delivered, each once."""
+        queue = FrameQueue(final)
+        feed = await self._open_feed(view, where, after, queue, final, name)
+        return AsyncSubscription(self.connection.session, feed, queue)
 
     async def durable(
         self,
@@ -293,19 +296,28 @@ class AsyncClient:
         return subscription
 
     async def table(
-        self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
+        self,
+        view: str,
+        where: Mapping[str, Any] | None = None,
+        after: AfterTicks | None = None,
+        final: bool = False,
     ) -> AsyncTable:
-        """A live copy of a view. Returns when it has all rows."""
+        """A live copy of a view, or with `final` of its rows that are final. Returns when it has all rows."""
         table = AsyncTable(self.connection.session)
-        table.feed = await self._open_feed(view, where, after, table)
+        table.feed = await self._open_feed(view, where, after, table, final)
         await self._wait_for_feed(table.feed, lambda feed: feed.has_snapshot)
         return table
 
     async def snapshot(
-        self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None
+        self,
+        view: str,
+        where: Mapping[str, Any] | None = None,
+        after: AfterTicks | None = None,
+        final: bool = False,
     ) -> Rows:
-        """All rows as they are now, or as soon as they include what `after` names."""
-        table = await self.table(view, where, after)
+        """All rows, or with `final` those that are final, as they are now, or as soon as they include what `after`
+        names."""
+        table = await self.table(view, where, after, final)
         await table.close()
         return table
 
@@ -315,9 +327,11 @@ class AsyncClient:
         where: Mapping[str, Any] | None,
         after: AfterTicks | None,
         sink: FrameSink,
+        only_final: bool,
         name: str | None = None,
     ) -> SubscriptionFeed:
-        feed = self.connection.session.subscribe(view, where or {}, ticks_of(after or {}), sink, name)
+        session, ticks = self.connection.session, ticks_of(after or {})
+        feed = session.subscribe(view, where or {}, ticks, sink, name, only_final=only_final)
         await self._wait_for_feed(feed, lambda feed: feed.schema is not None)
         return feed
 

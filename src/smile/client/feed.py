@@ -44,16 +44,22 @@ class FrameSink(Protocol):
 
     def abort_snapshot(self) -> None: ...
 
+    def begin_anew(self) -> None:
+        """The next snapshot is of another history or definition."""
+
 
 class FrameQueue:
     """Frames for an iterator. After a new snapshot, the rows that it does not have are reported as deleted, so that a
-    reader of changes has the right rows even after a lost connection."""
+    reader of changes has the right rows even after a lost connection. With `only_final`, the rows of a new snapshot
+    that were there before are left out: each comes once."""
 
-    def __init__(self) -> None:
+    def __init__(self, only_final: bool = False) -> None:
+        self._only_final = only_final
         self.frames: deque[Frame] = deque()
         self._schema: Schema | None = None
         self._visible_keys: dict[Key, Mapping[str, Any]] = {}
         self._snapshot_keys: dict[Key, Mapping[str, Any]] | None = None
+        self._has_begun = False
 
     def set_schema(self, schema: Schema) -> None:
         self._schema = schema
@@ -63,7 +69,17 @@ class FrameQueue:
             self._visible_keys |= self._snapshot_keys
             self._snapshot_keys = None
 
+    def begin_anew(self) -> None:
+        if self._only_final:
+            self._visible_keys, self._has_begun = {}, False
+
     def deliver_frame(self, frame: Frame) -> None:
+        if self._only_final:
+            changes = [change for change in frame.changes if change.id not in self._visible_keys]
+            self._visible_keys.update({change.id: change.key for change in changes})
+            self.frames.append(replace(frame, changes=changes, reset=frame.reset and not self._has_begun))
+            self._has_begun = True
+            return
         if frame.reset:
             self._snapshot_keys = {}
         visible_keys = self._visible_keys if self._snapshot_keys is None else self._snapshot_keys
@@ -98,8 +114,10 @@ class SubscriptionFeed:
         sink: FrameSink,
         auto_acknowledge: bool,
         name: str | None = None,
+        only_final: bool = False,
     ) -> None:
         self.id, self.view, self.where, self.after, self._name = id, view, where, after, name
+        self._only_final = only_final
         self.sink = sink
         self.auto_acknowledge = auto_acknowledge
         """Whether frames are acknowledged on arrival, or when the user consumes them."""
@@ -108,6 +126,8 @@ class SubscriptionFeed:
         self.error: SmileError | None = None
         self.paused: SmileError | None = None
         """Why the view is paused, if it is."""
+        self.view_change: SmileError | None = None
+        """That the view was changed. It is subscribed to again, and continues if it has the same columns."""
         self.has_snapshot = False
         """Whether a complete snapshot has arrived."""
         self.signal = CallbackRegistry()
@@ -128,13 +148,22 @@ class SubscriptionFeed:
         self._frame_numbers, self._consumed_number = deque(None for _ in self._frame_numbers), None
         message: Json = {"subscribe": self.view, "id": self.id, "window": limits.client_window_frames}
         message |= {"where": self.where} if self.where else {}
+        message |= {"final": True} if self._only_final else {}
         message |= {"name": self._name, "deliver": "rows"} if self._name is not None else {}
         message |= {"resume": self.resume_token} if self.resume_token is not None else {}
         return message | ({"after": self.after} if self.after and not self.has_snapshot else {})
 
-    def receive_schema(self, message: Json) -> None:
-        self.schema = Schema.from_json(message)
-        self.sink.set_schema(self.schema)
+    def receive_schema(self, message: Json) -> SmileError | None:
+        """Returns why it ends if the view was changed, and has other columns now."""
+        schema, change = Schema.from_json(message), self.view_change
+        if change is not None:
+            assert self.schema is not None
+            if (schema.key, schema.columns) != (self.schema.key, self.schema.columns):
+                return change
+            self.view_change = None
+        self.schema = schema
+        self.sink.set_schema(schema)
+        return None
 
     def receive_pause(self, encoded: Json | None) -> None:
         self.paused = None
@@ -169,5 +198,7 @@ class SubscriptionFeed:
         number, self._consumed_number = self._consumed_number, None
         return None if number is None else {"ack": self.id, "n": number}
 
-    def discard_resume_token(self) -> None:
+    def begin_anew(self) -> None:
+        """All rows come again, of another history or definition."""
         self.resume_token = None
+        self.sink.begin_anew()

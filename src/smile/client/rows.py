@@ -39,6 +39,9 @@ class Rows:
         self._lock = Lock()
         self._callbacks: tuple[ChangesCallback, ...] = ()
 
+    def begin_anew(self) -> None:
+        """The rows stay until the next snapshot replaces them."""
+
     @property
     def schema(self) -> Schema:
         assert self._schema is not None  # set before a table is returned to the user

@@ -36,6 +36,7 @@ _log = logging.getLogger("smile.client")
 
 BROKER_STOPPING = "E098"
 RESUME_TOKEN_WRONG = "E094"
+VIEW_ENDED = "E095"
 
 
 @dataclass(eq=False)
@@ -122,6 +123,7 @@ class ClientSession:
         sink: FrameSink,
         name: str | None = None,
         resume: str | None = None,
+        only_final: bool = False,
     ) -> SubscriptionFeed:
         """With `resume`, a token of the view, it continues there."""
         where_json = json.loads(json_text(dict(where)))
@@ -129,7 +131,7 @@ class ClientSession:
         with self._lock:
             self._raise_if_failed()
             auto_acknowledge = not isinstance(sink, FrameQueue)
-            feed = SubscriptionFeed(self._next_id(), view, where_json, ticks, sink, auto_acknowledge, name)
+            feed = SubscriptionFeed(self._next_id(), view, where_json, ticks, sink, auto_acknowledge, name, only_final)
             feed.resume_token = resume
             self._feeds[feed.id] = feed
             if self.connected:
@@ -327,7 +329,10 @@ class ClientSession:
     def _receive_feed_message(self, feed: SubscriptionFeed, message: Json) -> Callable[[], None]:
         callback = None
         if "subscribed" in message:
-            feed.receive_schema(message)
+            problem = feed.receive_schema(message)
+            if problem is not None:
+                self._send(json_text({"unsubscribe": feed.id}))
+                return self._drop_feed(feed, problem)
             if isinstance(feed, DurableFeed):
                 for repeated in feed.repeated_acknowledgements():
                     self._send(json_text(repeated))
@@ -356,18 +361,23 @@ class ClientSession:
             # Requests and subscriptions are continued on the next connection, with the broker's successor.
             return self._request_reconnect
         if feed is not None:
-            if code == RESUME_TOKEN_WRONG and feed.resume_token is not None:
-                feed.discard_resume_token()
-                self._send(json_text(feed.subscribe_message()))
-                return None
-            del self._feeds[feed.id]
-            return lambda: self._end_feed(feed, problem)
+            if code == VIEW_ENDED and feed.schema is not None and feed.view_change is None:
+                feed.view_change = problem
+            elif code != RESUME_TOKEN_WRONG or feed.resume_token is None:
+                return self._drop_feed(feed, feed.view_change or problem)
+            feed.begin_anew()
+            self._send(json_text(feed.subscribe_message()))
+            return None
         pending = self._pending.pop(id, None) if isinstance(id, int) else None
         if pending is not None:
             return lambda: self._settle_request(pending, problem)
         if not isinstance(id, int) or id > self._last_id:  # otherwise it is of a request that has ended here meanwhile
             _log.warning("the broker refused a message: %s", problem.message)
         return None
+
+    def _drop_feed(self, feed: SubscriptionFeed, problem: SmileError) -> Callable[[], None]:
+        del self._feeds[feed.id]
+        return lambda: self._end_feed(feed, problem)
 
 
 def decode_error(encoded: Any, text: str | None = None) -> SmileError:

@@ -323,11 +323,13 @@ class Client:
         where: Mapping[str, Any] | None = None,
         after: AfterTicks | None = None,
         name: str | None = None,
+        final: bool = False,
     ) -> Subscription:
         """Subscribes to a view: first all rows are delivered, then each change. With a name, frames are acknowledged by
-        `ack`, and the next subscriber with the name continues there."""
-        queue = FrameQueue()
-        feed = self._open_feed(view, where, after, queue, name)
+        `ack`, and the next subscriber with the name continues there. With `final`, only rows that are final are
+        delivered, each once."""
+        queue = FrameQueue(final)
+        feed = self._open_feed(view, where, after, queue, final, name)
         return Subscription(self.session, feed, queue)
 
     def durable(
@@ -354,16 +356,29 @@ class Client:
             subscription.start(callback)
         return subscription
 
-    def table(self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None) -> Table:
-        """A live copy of a view. Returns when it has all rows."""
+    def table(
+        self,
+        view: str,
+        where: Mapping[str, Any] | None = None,
+        after: AfterTicks | None = None,
+        final: bool = False,
+    ) -> Table:
+        """A live copy of a view, or with `final` of its rows that are final. Returns when it has all rows."""
         table = Table(self.session)
-        table.feed = self._open_feed(view, where, after, table)
+        table.feed = self._open_feed(view, where, after, table, final)
         self._wait_for_feed(table.feed, lambda feed: feed.has_snapshot)
         return table
 
-    def snapshot(self, view: str, where: Mapping[str, Any] | None = None, after: AfterTicks | None = None) -> Rows:
-        """All rows as they are now, or as soon as they include what `after` names."""
-        table = self.table(view, where, after)
+    def snapshot(
+        self,
+        view: str,
+        where: Mapping[str, Any] | None = None,
+        after: AfterTicks | None = None,
+        final: bool = False,
+    ) -> Rows:
+        """All rows, or with `final` those that are final, as they are now, or as soon as they include what `after`
+        names."""
+        table = self.table(view, where, after, final)
         table.close()
         return table
 
@@ -373,9 +388,10 @@ class Client:
         where: Mapping[str, Any] | None,
         after: AfterTicks | None,
         sink: FrameQueue | Table,
+        only_final: bool,
         name: str | None = None,
     ) -> SubscriptionFeed:
-        feed = self.session.subscribe(view, where or {}, ticks_of(after or {}), sink, name)
+        feed = self.session.subscribe(view, where or {}, ticks_of(after or {}), sink, name, only_final=only_final)
         self._wait_for_feed(feed, lambda feed: feed.schema is not None)
         return feed
 

@@ -5,8 +5,9 @@ tick can be a clock's.
 """
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
+from smile.client.time_columns import column_ticks
 from smile.horizons import is_clock_tick
 
 TICKS_PER_MICROSECOND = 1024
@@ -25,8 +26,15 @@ def as_datetime(tick: int | _HasValue) -> datetime:
     return _EPOCH + timedelta(microseconds=ticks // TICKS_PER_MICROSECOND)
 
 
-def tick_of(time: datetime) -> int:
-    """The first tick at this time. A time without a time zone is in UTC, like the timestamps of a view."""
+@overload
+def tick_of(time: datetime) -> int: ...
+@overload
+def tick_of(time: Any) -> Any: ...
+def tick_of(time: Any) -> Any:
+    """The first tick at this time. A time without a time zone is in UTC, like the timestamps of a view. Of a column of
+    times (a pandas or Polars series, an Arrow or NumPy array, a list) it is a column of ticks."""
+    if not isinstance(time, datetime):
+        return column_ticks(time, TICKS_PER_MICROSECOND)
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
     return (aware - _EPOCH) // timedelta(microseconds=1) * TICKS_PER_MICROSECOND
 

@@ -20,8 +20,8 @@ from smile.columns import knowledge as k, masks, values as v
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.values import Array, ValueColumn
 from smile.encoding.arrow_values import wire_array
-from smile.encoding.json_changes import column_after, is_deletion_final, is_row_final, omit_hidden_rows
-from smile.kernels.delta import Delta
+from smile.encoding.json_changes import column_after, is_deletion_final, omit_hidden_rows
+from smile.kernels.delta import Delta, is_row_final
 from smile.kernels.materialized_view import MaterializedView
 from smile.kernels.seals import Horizons
 from smile.kernels.transform import InputRelation

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from smile.columns import knowledge as k
-from smile.encoding.json_changes import is_row_final, json_changes
-from smile.kernels.delta import Delta
+from smile.encoding.json_changes import json_changes
+from smile.kernels.delta import Delta, is_row_final
 from smile.kernels.seals import Seals
 from smile.kernels.transform import InputRelation
 from smile.knowledge.finality import FinalityContext, HorizonWait, RowFinality, explain_final_row, explain_row

@@ -16,7 +16,7 @@ from smile.columns import knowledge as k, masks
 from smile.columns.knowledge import KnowledgeColumn, LatestColumn, MaskColumn, ObjectColumn, RangeColumn
 from smile.columns.ranges import to_mask_column
 from smile.columns.values import Bools, ValueColumn, true_indices
-from smile.kernels.delta import Delta
+from smile.kernels.delta import Delta, is_row_final
 from smile.kernels.layout import Layout
 from smile.kernels.seals import Horizons, Seals
 from smile.kernels.transform import InputRelation
@@ -69,14 +69,6 @@ def omit_hidden_rows(delta: Delta) -> Delta:
 def column_after(delta: Delta, layout: Layout, name: str) -> KnowledgeColumn:
     """A column as it is after the batch."""
     return delta.fixed[name] if name in layout.fixed else delta.new.columns[name]
-
-
-def is_row_final(layout: Layout, delta: Delta) -> Bools:
-    """Which rows are permanently shown, with all columns known exactly."""
-    is_final = delta.new.mask == masks.T
-    for name in layout.evolving:
-        is_final = is_final & k.is_final(delta.new.columns[name])
-    return is_final
 
 
 def is_deletion_final(type_: RelationType, delta: Delta, horizons: Horizons) -> Bools:

@@ -33,6 +33,7 @@ class ClientMessage(Struct, forbid_unknown_fields=True):
     to: Tick | None = None
     subscribe: str | None = None
     where: dict[str, JsonScalar] | None = None
+    final: bool | None = None
     resume: str | None = None
     after: Annotated[dict[str, Tick], Meta(max_length=limits.streams_named_max)] | None = None
     window: Annotated[int, Meta(ge=1, le=limits.window_max)] | None = None
@@ -51,7 +52,7 @@ class ClientMessage(Struct, forbid_unknown_fields=True):
 ALLOWED_FIELDS: Final = {
     "publish": ("events", "id", "producer", "seq"),
     "silence": ("to", "id"),
-    "subscribe": ("id", "where", "resume", "after", "window", "name", "deliver", "start", "scope", "filter"),
+    "subscribe": ("id", "where", "final", "resume", "after", "window", "name", "deliver", "start", "scope", "filter"),
     "ack": ("n", "at"),
     "unsubscribe": (),
     "ping": (),

@@ -139,12 +139,25 @@ def drop_unchanged_rows(delta: Delta, includes_permanently_hidden: bool) -> Delt
     keep = (old.mask != new.mask) | (old.steps != new.steps)
     candidates = true_indices(~keep)
     if len(candidates):
-        same = np.ones(len(candidates), bool)
-        for name, column in new.columns.items():
-            same &= old.columns[name].take(candidates).same(column.take(candidates))  # type: ignore[arg-type]
-        keep[candidates[~same]] = True
+        keep[candidates[~have_same_columns(old.take(candidates), new.take(candidates))]] = True
     keep &= is_reported(old.mask) | is_reported(new.mask)
     return delta if keep.all() else delta.take(true_indices(keep))
+
+
+def have_same_columns(old: RowKnowledge, new: RowKnowledge) -> Bools:
+    """For each row, whether its evolving columns are known equally."""
+    same = np.ones(len(new), bool)
+    for name, column in new.columns.items():
+        same &= old.columns[name].same(column)  # type: ignore[arg-type]
+    return same
+
+
+def is_row_final(layout: Layout, delta: Delta) -> Bools:
+    """Which rows are permanently shown, with all columns known exactly."""
+    is_final = delta.new.mask == masks.T
+    for name in layout.evolving:
+        is_final = is_final & k.is_final(delta.new.columns[name])
+    return is_final
 
 
 def concat_deltas(layout: Layout, parts: Sequence[Delta]) -> Delta:

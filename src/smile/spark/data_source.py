@@ -1,4 +1,4 @@
-"""The data source `smile`: views of a broker as DataFrames, and DataFrames as publications.
+"""The data source `smile`: views and streams of a broker as DataFrames, and DataFrames as publications.
 
 Spark creates it in processes of its own: on the driver's machine to plan, and in its workers. Each part imports what it
 needs.
@@ -33,21 +33,30 @@ class SmileDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The same for rows and for changes: Spark does not say which are read."""
+        from smile.spark.log_readers import StreamLog  # noqa: PLC0415
         from smile.spark.view_readers import describe_view, view_schema  # noqa: PLC0415
 
         with shown_errors():
+            if self.source_options.reads_stream:
+                return StreamLog.open(self.source_options).spark_schema()
             return view_schema(self.source_options, describe_view(self.source_options)).spark_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from smile.spark.log_readers import LogReader, StreamLog  # noqa: PLC0415
         from smile.spark.view_readers import SnapshotReader, describe_view  # noqa: PLC0415
 
         with shown_errors():
+            if self.source_options.reads_stream:
+                return LogReader(StreamLog.open(self.source_options))
             return SnapshotReader(self.source_options, describe_view(self.source_options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        from smile.spark.log_readers import LogStreamReader, StreamLog  # noqa: PLC0415
         from smile.spark.view_readers import ChangeReader, describe_view  # noqa: PLC0415
 
         with shown_errors():
+            if self.source_options.reads_stream:
+                return LogStreamReader(StreamLog.open(self.source_options))
             return ChangeReader(self.source_options, describe_view(self.source_options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -46,7 +46,7 @@ class SnapshotReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with shown_errors(), _connect(self.options) as client:
-            rows = client.snapshot(self.options.required_view, self.options.where)
+            rows = client.snapshot(self.options.required_view, self.options.where, final=self.options.only_final)
             schema = view_schema(self.options, self.description)
             return _divide(schema, [ChangeRow(ROW, change) for change in rows], rows.progress)
 
@@ -154,8 +154,8 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._feed is not None:
             session.unsubscribe(self._feed)
         self._queue = queue = ChangeQueue(start)
-        where = self._options.where
-        self._feed = session.subscribe(self._options.required_view, where, after, queue, resume=start.resume)
+        view, where, only_final = self._options.required_view, self._options.where, self._options.only_final
+        self._feed = session.subscribe(view, where, after, queue, resume=start.resume, only_final=only_final)
         self._feed.signal.add(queue.wake)
         self._position = start
 
@@ -180,12 +180,15 @@ def _divide(schema: ViewSchema, rows: Sequence[ChangeRow], horizons: Mapping[str
     """At least one partition: Spark asks a reader without partitions for rows all the same."""
     partitions = []
     for begin in range(0, max(1, len(rows)), PARTITION_ROWS):
-        batch = schema.to_arrow(rows[begin : begin + PARTITION_ROWS], horizons)
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, batch.schema) as writer:
-            writer.write_batch(batch)
-        partitions.append(RowsPartition(out.getvalue().to_pybytes()))
+        partitions.append(arrow_partition(schema.to_arrow(rows[begin : begin + PARTITION_ROWS], horizons)))
     return partitions
+
+
+def arrow_partition(batch: pa.RecordBatch) -> RowsPartition:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batch.schema) as writer:
+        writer.write_batch(batch)
+    return RowsPartition(out.getvalue().to_pybytes())
 
 
 def _connect(options: SourceOptions) -> Client:

@@ -5,9 +5,20 @@ import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.sql.Savepoint;
 import java.sql.Statement;
+import org.postgresql.util.PSQLException;
 
 public class Quotes {
+    /** Prints the state and the position of an error. */
+    private static void fail(Statement statement, String text) throws SQLException {
+        try {
+            statement.execute(text);
+        } catch (PSQLException problem) {
+            System.out.println(problem.getSQLState() + " at " + problem.getServerErrorMessage().getPosition());
+        }
+    }
+
     public static void main(String[] arguments) throws SQLException {
         try (Connection connection = DriverManager.getConnection(arguments[0])) {
             try (Statement statement = connection.createStatement()) {
@@ -19,6 +30,9 @@ public class Quotes {
                 }
                 statement.execute("ADVERTISE Quotes");
                 System.out.println(statement.executeUpdate("PUBLISH Quotes('IBM', 120)"));
+                fail(statement, "SELECT 1 FROM nowhere");
+                fail(statement, "PUBLISH Quotes('IBM', none)");
+                fail(statement, "PUBLISH Quotes('IBM' 120)");
             }
             connection.setAutoCommit(false);
             try (PreparedStatement publish = connection.prepareStatement("PUBLISH Quotes(?, ?)")) {
@@ -47,6 +61,12 @@ public class Quotes {
                     System.out.println(problem.getSQLState());
                 }
                 connection.rollback();
+                Savepoint before = connection.setSavepoint();
+                publish.setString(1, "undone");
+                publish.setInt(2, 0);
+                publish.execute();
+                connection.rollback(before);
+                connection.commit();
             }
             try (Statement statement = connection.createStatement();
                     ResultSet rows = statement.executeQuery(

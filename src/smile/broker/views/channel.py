@@ -10,7 +10,7 @@ import numpy as np
 from smile.broker.views.condition import RowValues, ViewCondition, row_values
 from smile.broker.views.view_store import ViewStore
 from smile.columns.values import Array, true_indices
-from smile.kernels.delta import Delta
+from smile.kernels.delta import Delta, is_row_final
 from smile.state.row_lookup import RowLookup
 
 
@@ -35,7 +35,7 @@ class Channel:
 
     def reload(self) -> None:
         """Reads the changes of the current rows again, after `extend` has failed."""
-        self._set_changes(self._store.matching_changes(self.condition.value_columns))
+        self._set_changes(self._store.matching_changes(self.condition))
 
     def _set_changes(self, numbers: Array) -> None:
         self._buffer, self._count = numbers, len(numbers)
@@ -77,16 +77,22 @@ class Channel:
 
 
 class ChannelIndex:
-    """The channels for conditions on the same columns, by the values of these columns."""
+    """The channels for conditions on the same columns, by the values of these columns; those of rows in any state, or
+    `only_final`."""
 
-    def __init__(self, columns: Sequence[str], store: ViewStore) -> None:
-        self.columns = tuple(columns)
+    def __init__(self, columns: Sequence[str], store: ViewStore, only_final: bool = False) -> None:
+        self.columns, self.only_final = tuple(columns), only_final
         self.subscriber_count = 0
         self._store = store
         self._channels: dict[RowValues, Channel] = {}
 
     def add_changes(self, delta: Delta, numbers: Array) -> Sequence[Channel]:
         """Adds changes to the channels that they match. Returns these channels."""
+        if self.only_final:
+            final = true_indices(is_row_final(self._store.layout, delta))
+            delta, numbers = delta.take(final), numbers[final]
+            if not len(numbers):
+                return []
         if not self.columns:
             channels = list(self._channels.values())
             for channel in channels:

@@ -1,4 +1,4 @@
-"""Conditions of subscriptions: columns of a view that must have given values."""
+"""Conditions of subscriptions: columns of a view that must have given values, and whether rows must be final."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +17,21 @@ RowValues = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class ViewCondition:
-    """The values of the columns, also as columns of one row. Without columns, every row matches."""
+    """The values of the columns, also as columns of one row. Without columns, every row matches. With `only_final`, a
+    row matches from the moment at which it is final. It does not change after it, so it is delivered once."""
 
     columns: tuple[str, ...] = ()
     values: RowValues = ()
     value_columns: Mapping[str, ValueColumn] = field(default_factory=dict, compare=False)
+    only_final: bool = False
+
+    @property
+    def kind(self) -> tuple[tuple[str, ...], bool]:
+        """Equal for conditions that are looked up together."""
+        return self.columns, self.only_final
 
 
-def parse_condition(view: InputRelation, where: Mapping[str, Any]) -> ViewCondition:
+def parse_condition(view: InputRelation, where: Mapping[str, Any], only_final: bool = False) -> ViewCondition:
     """A condition on the values of columns, which are JSON values or text."""
     fixed, types = view.layout.fixed, view.type.heading.columns
     columns: dict[str, ValueColumn] = {}
@@ -45,7 +52,8 @@ def parse_condition(view: InputRelation, where: Mapping[str, Any]) -> ViewCondit
         except ValueError as problem:
             raise error("E099", f"{view.name}.{name}: {problem}", hint=format_hint(types[name])) from None
         columns[name] = from_python([value], types[name])
-    return ViewCondition(tuple(columns), row_values(list(columns.values()))[0], columns) if columns else ViewCondition()
+    values = row_values(list(columns.values()))[0] if columns else ()
+    return ViewCondition(tuple(columns), values, columns, only_final)
 
 
 def _is_time_text(value: object) -> bool:

@@ -32,7 +32,8 @@ def encode_horizons(horizons: Mapping[str, int]) -> str:
 @lru_cache(maxsize=10_000)
 def token_identity(digest: str, condition: ViewCondition) -> str:
     """Identifies what a token is valid for: the view's definition and the condition."""
-    return hashlib.sha256(repr((digest, condition.columns, condition.values)).encode()).hexdigest()[:16]
+    parts = (digest, condition.columns, condition.values, *(("final",) if condition.only_final else ()))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def parse_resume_token(text: str) -> tuple[str, dict[str, int]]:

@@ -97,7 +97,7 @@ class View:
         self.horizons = self._of_base_streams(self.horizons)
         self._lock = RLock()
         self._store = ViewStore(self.source.layout)
-        self._channel_indexes: dict[tuple[str, ...], ChannelIndex] = {(): ChannelIndex((), self._store)}
+        self._channel_indexes = {ViewCondition().kind: ChannelIndex((), self._store)}
         self._subscriptions: set[ViewSubscription] = set()
         self._blocked: set[ViewSubscription] = set()
         self._changes_by_progress: OrderedDict[tuple[tuple[str, int], ...], int] = OrderedDict(
@@ -210,9 +210,9 @@ class View:
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def condition(self, where: Mapping[str, Any]) -> ViewCondition:
+    def condition(self, where: Mapping[str, Any], only_final: bool = False) -> ViewCondition:
         """A condition on the values of columns, which are JSON values or text."""
-        return parse_condition(self.source, where)
+        return parse_condition(self.source, where, only_final)
 
     def is_reached(self, ticks: Horizons) -> bool:
         """Whether the view includes the events at these ticks, and everything before them of their origins. Streams
@@ -278,10 +278,10 @@ class View:
     def _open_subscription(
         self, condition: ViewCondition, waker: Callable[[], None], last_change: int | None, required: Horizons
     ) -> "ViewSubscription":
-        if condition.columns not in self._channel_indexes:
-            self._channel_indexes[condition.columns] = ChannelIndex(condition.columns, self._store)
+        if condition.kind not in self._channel_indexes:
+            self._channel_indexes[condition.kind] = ChannelIndex(condition.columns, self._store, condition.only_final)
             self._set_store_indexes()
-        channel = self._channel_indexes[condition.columns].open(condition)
+        channel = self._channel_indexes[condition.kind].open(condition)
         subscription = ViewSubscription(self, channel, waker, last_change, required, ended=self._ended)
         self._subscriptions.add(subscription)
         return subscription
@@ -307,7 +307,7 @@ class View:
         return f"{identity}.{self._encoded_horizons}"
 
     def _set_store_indexes(self) -> None:
-        self._store.set_indexes([columns for columns in self._channel_indexes if columns])
+        self._store.set_indexes(list({columns: None for columns, _ in self._channel_indexes if columns}))
 
     def _close(self, subscription: "ViewSubscription") -> None:
         with self._lock:
@@ -317,12 +317,13 @@ class View:
             self._blocked.discard(subscription)
             channel = subscription.channel
             channel.waiting.discard(subscription)
-            index = self._channel_indexes[channel.condition.columns]
+            kind = channel.condition.kind
+            index = self._channel_indexes[kind]
             index.close(channel)
             if not channel.subscriber_count:
                 self._frames.pop(channel, None)
-            if index.columns and not index.subscriber_count:
-                del self._channel_indexes[index.columns]
+            if kind != ViewCondition().kind and not index.subscriber_count:
+                del self._channel_indexes[kind]
                 self._set_store_indexes()
 
     # ── frames ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -455,8 +456,12 @@ class ViewSubscription:
 
     def _take_frame(self, rows_max: int) -> ViewFrame | None:
         store = self.view._store
-        # Rows that expired since were hidden before the latest reset, so they were not delivered after it.
-        reset = self.last_change is None or max(self.last_change, self.reset_change) < store.expired_up_to
+        # Rows that expired since were hidden before the latest reset, so they were not delivered after it. Final rows
+        # are never hidden.
+        has_expired = not self.channel.condition.only_final and (
+            max(self.last_change or 0, self.reset_change) < store.expired_up_to
+        )
+        reset = self.last_change is None or has_expired
         if reset:
             self.reset_change = store.last_change
         elif not self.view._has_frame(self):

@@ -4,17 +4,25 @@ Hidden rows are retained as long as subscribers may have to be told that they ar
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from smile import limits
+from smile.broker.views.condition import ViewCondition
 from smile.columns import masks
 from smile.columns.hashing import hashes
-from smile.columns.values import Array, Bools, ValueColumn, true_indices
+from smile.columns.values import Array, Bools, Indices, ValueColumn, true_indices
 from smile.engine.background_merges import BackgroundMerges
-from smile.kernels.delta import Delta, RowKnowledge, concat_deltas, drop_unchanged_rows
+from smile.kernels.delta import (
+    Delta,
+    RowKnowledge,
+    concat_deltas,
+    drop_unchanged_rows,
+    have_same_columns,
+    is_row_final,
+)
 from smile.kernels.layout import Layout
 from smile.kernels.row_encoding import MASK, decode_knowledge, decode_rows, encode_rows, stored_column, table_columns
 from smile.state.row_lookup import RowLookup
@@ -50,10 +58,12 @@ class ViewStore:
 
     def apply(self, delta: Delta) -> tuple[Delta, Array]:
         """Stores a delta. Returns its relevant rows and their change numbers. Hidden rows that were never shown are not
-        relevant. If the memory is not sufficient for the delta, nothing of it is stored."""
+        relevant, nor are rows that were final already: of these only the steps grow. If the memory is not sufficient
+        for the delta, nothing of it is stored."""
         self._table = self._merges.apply_finished({"view": {"rows": self._table}})["view"]["rows"]
         is_stored, old_rows = self._find(delta)
         is_relevant = masks.is_shown(delta.new.mask) | is_stored
+        is_relevant[self._rows_final_before(delta, is_stored, old_rows)] = False
         if not is_relevant.all():
             relevant = true_indices(is_relevant)
             delta, old_rows, is_stored = delta.take(relevant), old_rows.take(relevant), is_stored[relevant]
@@ -68,6 +78,12 @@ class ViewStore:
             self._drop_encoded_rows(old_rows[CHANGE].data[is_stored])
             self._merges.start_due({"view": {"rows": self._table}})
         return delta, numbers
+
+    def _rows_final_before(self, delta: Delta, is_stored: Bools, old_rows: RowLookup) -> Indices:
+        permanent = true_indices(is_stored & (old_rows[MASK].data == masks.T))
+        candidates = permanent[is_row_final(self.layout, delta.take(permanent))]
+        old = decode_knowledge(self.layout, old_rows.take(candidates))
+        return candidates[have_same_columns(old, delta.new.take(candidates))]
 
     def _find(self, delta: Delta) -> tuple[Bools, RowLookup]:
         """Which rows of the delta are stored, and as what."""
@@ -130,9 +146,10 @@ class ViewStore:
         """Sets the columns by which `matching_changes` finds rows without reading all others."""
         self._table = self._table.with_indexes(tuple(tuple(map(stored_column, on)) for on in indexes))
 
-    def matching_changes(self, condition: Mapping[str, ValueColumn]) -> Array:
-        """The last changes of all rows in which these columns have these values, in order."""
-        on, values = tuple(map(stored_column, condition)), list(condition.values())
+    def matching_changes(self, condition: ViewCondition) -> Array:
+        """The last changes of all rows that match the condition, in order."""
+        columns = condition.value_columns
+        on, values = tuple(map(stored_column, columns)), list(columns.values())
         if on in self._table.schema.indexes and all(value.valid is None for value in values):
             _, rows = self._table.match(on, values)
         else:
@@ -142,4 +159,7 @@ class ViewStore:
                 same_value = np.zeros(rows.row_count, np.int64)
                 is_equal = [rows[name].same(value.take(same_value)) for name, value in zip(on, values, strict=True)]
                 rows = rows.take(true_indices(np.logical_and.reduce(is_equal)))
+        if condition.only_final:
+            rows = rows.take(true_indices(rows[MASK].data == masks.T))
+            rows = rows.take(true_indices(is_row_final(self.layout, decode_rows(self.layout, rows))))
         return np.sort(rows[CHANGE].data)

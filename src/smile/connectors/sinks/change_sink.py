@@ -27,7 +27,9 @@ class ViewChanges:
 
 
 class ChangeSink(Protocol):
-    """Used by one thread. After `close` it may be opened again."""
+    """Used by one thread. After `close` it may be opened again. With `only_final` it takes rows that are final only."""
+
+    only_final: bool
 
     def open(self, source: InputRelation) -> str | None:
         """Prepares for the rows of a view. Returns the token with which to continue; None to begin with all rows."""

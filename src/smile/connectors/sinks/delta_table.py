@@ -19,6 +19,8 @@ _RESUME: Final = "smile.resume"
 class DeltaViewTable:
     """`url` is that of the table."""
 
+    only_final = False
+
     def __init__(self, url: str, view: str, columns: TableColumns) -> None:
         self._url, self._columns = url, columns
         self._description = f"SMILE keeps it equal to the view {view}"

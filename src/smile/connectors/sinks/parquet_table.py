@@ -23,6 +23,8 @@ _RESUME: Final = b"smile.resume"
 class ParquetTable:
     """`url` is that of the file."""
 
+    only_final = False
+
     def __init__(self, url: str, view: str, columns: TableColumns) -> None:
         self._url, self._view, self._columns = url, view, columns
         self._rows: TableRows | None = None

@@ -40,12 +40,13 @@ class SinkWorker:
         try:
             view = self._broker.view(self._view)
             resume = self._sink.open(view.source)
+            condition = ViewCondition(only_final=self._sink.only_final)
             try:
-                subscription = view.subscribe(ViewCondition(), worker.wake, resume)
+                subscription = view.subscribe(condition, worker.wake, resume)
             except SmileError as problem:
                 if problem.code != "E094":
                     raise
-                subscription = view.subscribe(ViewCondition(), worker.wake)
+                subscription = view.subscribe(condition, worker.wake)
             while not worker.stopping.is_set():
                 if self._is_beginning_anew:
                     self._is_beginning_anew = False

@@ -51,6 +51,7 @@ class Webhook:
         self._attempts: dict[str, int] = {}
         """Attempts at rows that the receiver has failed to take, by identifier."""
         self._posted = self._refused = 0
+        self.only_final = not address.has_all_changes
 
     def open(self, source: InputRelation) -> None:
         """It begins with all rows, and leaves out what was delivered."""
@@ -77,8 +78,6 @@ class Webhook:
 
     def _deliver_change(self, row: str, change: Mapping[str, Any]) -> None:
         is_deleted = "deleted" in change
-        if not self._address.has_all_changes and (is_deleted or not change["final"]):
-            return
         name, last = self._address.name, self._letters.delivered(self._address.name, row)
         content = _DELETED if is_deleted else _digest(change)
         if (last is None and is_deleted) or (last is not None and last.content == content):

@@ -79,6 +79,7 @@ class ViewTicket(msgspec.Struct, forbid_unknown_fields=True):
 
     view: str
     where: dict[str, JsonScalar] = {}
+    final: bool = False
     resume: str | None = None
     after: Annotated[dict[str, Tick], msgspec.Meta(max_length=limits.streams_named_max)] = {}
     follow: bool = False
@@ -253,7 +254,8 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has n
         if sum(v.subscriber_count for v in self._broker.views.values()) >= self._settings.subscriptions_max:
             raise error("E092", f"there are {self._settings.subscriptions_max:,} subscriptions already")
         waker = threading.Event()
-        subscription = view.subscribe(view.condition(ticket.where), waker.set, ticket.resume, ticket.after)
+        condition = view.condition(ticket.where, ticket.final)
+        subscription = view.subscribe(condition, waker.set, ticket.resume, ticket.after)
         call.resources.callback(subscription.close)
         self._wakers.add(waker)
         call.resources.callback(self._wakers.discard, waker)

@@ -489,9 +489,15 @@ Conditions = Annotated[
 """Parameters whose names begin with one of the prefixes."""
 
 
+OnlyFinal = Annotated[
+    Literal["true", "false"], Meta(description="Only rows that are final; among changes, each row once, when it is.")
+]
+
+
 class SnapshotQuery(Struct):
     format: Annotated[Literal["json", "ndjson", "csv", "arrow"], Meta(description="Overrides the header Accept.")]
     conditions: Conditions
+    final: OnlyFinal = "false"
     times: Annotated[
         Literal["true", "false"], Meta(description="In CSV, ticks as timestamps in UTC, to the microsecond.")
     ] = "false"
@@ -511,6 +517,7 @@ class ChangesQuery(Struct):
     conditions: Conditions
     name: Annotated[str, Meta(description=_NAME)]
     deliver: Annotated[Literal["events", "rows"], Meta(description="What a durable subscription delivers.")]
+    final: OnlyFinal = "false"
     start: Annotated[
         Literal["all", "kept", "new"],
         Meta(description="Where new durable subscriptions to events begin: all events, those in the log, or new ones."),

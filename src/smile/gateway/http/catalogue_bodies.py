@@ -22,6 +22,7 @@ class StreamColumnBody(Struct):
 
 class StreamSummaryBody(Struct):
     name: str
+    mmpl: Annotated[str, Meta(description="Its definition, as the log has it.")]
     columns: list[StreamColumnBody]
     checks: Annotated[list[str], Meta(description="Conditions in MMPL that no event makes false.")]
     unique: list[list[str]]

@@ -54,7 +54,7 @@ async def snapshot(gateway: Gateway, request: Request) -> Response:
         raise error(
             "E093", f"there is no format {chosen_format[:100]!r}", hint=f"There are {', '.join(CONTENT_TYPES)}."
         )
-    with_times = _parse_bool(query.get("times", "false"))
+    with_times = _parse_bool(query, "times")
     if with_times and chosen_format != "csv":
         raise error("E093", f"times is not for the format {chosen_format}", hint="Only CSV can have ticks as times.")
     view = gateway.broker.view(name)
@@ -121,8 +121,10 @@ class SnapshotResponse(StreamingResponse):
 
 
 def parse_condition(view: View, query: Mapping[str, str]) -> ViewCondition:
-    """The condition of parameters such as `where.issue=IBM`. Values are written as the column's type requires."""
-    return view.condition(parse_values(view.source.type.heading.columns, select_prefix(query, WHERE_PREFIX)))
+    """The condition of parameters such as `where.issue=IBM` and `final=true`. Values are written as the column's type
+    requires."""
+    where = parse_values(view.source.type.heading.columns, select_prefix(query, WHERE_PREFIX))
+    return view.condition(where, _parse_bool(query, "final"))
 
 
 def parse_values(columns: Mapping[str, DataType], texts: Mapping[str, str]) -> dict[str, Any]:
@@ -143,9 +145,10 @@ def _parse_float(text: str) -> float | str:
         return text
 
 
-def _parse_bool(text: str) -> bool:
+def _parse_bool(query: Mapping[str, str], name: str) -> bool:
+    text = query.get(name, "false")
     if text not in _BOOLS:
-        raise error("E093", f"times is true or false, not {text[:100]!r}")
+        raise error("E093", f"{name} is true or false, not {text[:100]!r}")
     return _BOOLS[text]
 
 

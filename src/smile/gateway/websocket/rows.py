@@ -27,7 +27,7 @@ class WebSocketRows(WebSocketSubscription):
         self.n = self.acked = 0
         self.view = gateway.broker.view(message.subscribe)
         refuse_filter(message.filter or "")
-        condition = self.view.condition(message.where or {})
+        condition = self.view.condition(message.where or {}, bool(message.final))
         after = parse_ticks(message.after or {})
         self._tokens: deque[tuple[int, str]] = deque()
         """The tokens of the frames of a named subscription that are not acknowledged."""
