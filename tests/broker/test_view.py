@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from smile import limits
@@ -103,7 +104,7 @@ def all_rows(engine: LocalEngine, name: str) -> ViewSnapshot:
 def expected(view: View, engine: LocalEngine, condition: ViewCondition) -> dict[str, Json]:
     snapshot = all_rows(engine, view.name)
     source = view.source
-    messages = json.loads(json.dumps(list(json_changes(source, snapshot.rows, snapshot.horizons))))
+    messages = json.loads(msgspec.json.encode(list(json_changes(source, snapshot.rows, snapshot.horizons))))
     met = [
         view.condition({c: {**m["key"], **m["row"]}[c] for c in condition.columns}).values == condition.values
         for m in messages

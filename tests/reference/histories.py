@@ -78,6 +78,7 @@ class Histories:
             "interval": [0, *self.distances],
             "date": [0, 1, 20000],
             "bytes": ["\\x00", "\\xff"],
+            "json": [1, "a", [1, None], {"user": "a", "items": [{"price": 2}], "kind": "order"}, {"user": None}],
         }
         for constant in constants:
             if isinstance(constant.value, int | Decimal) and not isinstance(constant.value, bool):

@@ -184,8 +184,8 @@ class Knowledge:
             return other.latest is not None and self._contains(other.latest)
         if other.kind == "unknown" or (other.is_final and other.low is None):
             return False
-        low_holds = self.low is None or (other.low is not None and self.low <= other.low)
-        high_holds = self.high is None or (other.high is not None and other.high <= self.high)
+        low_holds = self.low is None or (other.low is not None and _order(self.low) <= _order(other.low))
+        high_holds = self.high is None or (other.high is not None and _order(other.high) <= _order(self.high))
         return bool(low_holds and high_holds)
 
     def _rows_evolve_to(self, other: "Knowledge") -> bool:
@@ -200,7 +200,10 @@ class Knowledge:
 
     def _contains(self, value: Any) -> bool:
         """Whether the value is within the bounds."""
-        return bool((self.low is None or self.low <= value) and (self.high is None or value <= self.high))
+        return bool(
+            (self.low is None or _order(self.low) <= _order(value))
+            and (self.high is None or _order(value) <= _order(self.high))
+        )
 
     def _time(self) -> tuple[int, int]:
         """What orders latest values."""
@@ -211,28 +214,34 @@ class Knowledge:
 
     def at_least(self, bound: Any) -> bool | None:
         return self._decide(
-            lambda: self.low is not None and self.low >= bound, lambda: self.high is not None and self.high < bound
+            lambda: self.low is not None and _order(self.low) >= _order(bound),
+            lambda: self.high is not None and _order(self.high) < _order(bound),
         )
 
     def more_than(self, bound: Any) -> bool | None:
         return self._decide(
-            lambda: self.low is not None and self.low > bound, lambda: self.high is not None and self.high <= bound
+            lambda: self.low is not None and _order(self.low) > _order(bound),
+            lambda: self.high is not None and _order(self.high) <= _order(bound),
         )
 
     def at_most(self, bound: Any) -> bool | None:
         return self._decide(
-            lambda: self.high is not None and self.high <= bound, lambda: self.low is not None and self.low > bound
+            lambda: self.high is not None and _order(self.high) <= _order(bound),
+            lambda: self.low is not None and _order(self.low) > _order(bound),
         )
 
     def less_than(self, bound: Any) -> bool | None:
         return self._decide(
-            lambda: self.high is not None and self.high < bound, lambda: self.low is not None and self.low >= bound
+            lambda: self.high is not None and _order(self.high) < _order(bound),
+            lambda: self.low is not None and _order(self.low) >= _order(bound),
         )
 
     def equals(self, value: Any) -> bool | None:
         if self.is_final:
             return self.low is not None and bool(self.low == value)
-        outside = (self.low is not None and value < self.low) or (self.high is not None and self.high < value)
+        outside = (self.low is not None and _order(value) < _order(self.low)) or (
+            self.high is not None and _order(self.high) < _order(value)
+        )
         return False if outside else None
 
     def _decide(self, holds: Callable[[], Any], fails: Callable[[], Any]) -> bool | None:
@@ -275,6 +284,11 @@ class Knowledge:
 
     def __bool__(self) -> bool:
         return self._require_decided(bool(self.low) if self.is_final else None, "as a truth value")
+
+
+def _order(value: Any) -> Any:
+    """What orders a value: in arrays, which are tuples, NULL comes after all other elements, as in the broker."""
+    return tuple((element is None, element) for element in value) if isinstance(value, tuple) else value
 
 
 def _hashable(value: Any) -> Any:

@@ -38,7 +38,7 @@ def add_join(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> None:
         hint = "Give one of them an alias."
         raise error("E020", f"there are two relations named {alias} in this FROM", span_of(node.this), hint)
     conditions = split_conjunction(node.args["on"]) if node.args.get("on") is not None else []
-    has_marked_side = node.side == "FULL" and _distinguish_null_keys(left, right, span_of(node))
+    has_marked_side = node.method != "ASOF" and _distinguish_null_keys(left, right, node, conditions)
     using = _using_columns(left, right, node)
     same_columns, conditions = _split_same_names(left, right, node, conditions)
     can_merge = not has_marked_side and _can_merge(left, right, node, using)
@@ -65,19 +65,39 @@ def add_join(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> None:
     _add_merged_columns(left, alias, node, using, pairs)
 
 
-def _distinguish_null_keys(left: QueryPipeline, right: QueryPipeline, span: Span | None) -> bool:
-    """Gives one side a column of the key that is never NULL, if two rows could have the same key otherwise: a row
-    without a match has the key of its side and NULLs, and all columns of both keys can be NULL. Returns whether it did.
-    """
-    side = right if not right.heading.total else left
-    if side.heading.total or not all(all(nulls_among(p, p.heading.key)) for p in (left, right)):
-        return False
+def _distinguish_null_keys(
+    left: QueryPipeline, right: QueryPipeline, node: exp.Join, conditions: list[exp.Expr]
+) -> bool:
+    """Gives a side a column of the key that is never NULL, if two rows could have the same key otherwise: a row without
+    a match has NULL for the key of the other side, and so has a row with a match, if all columns of that key can be
+    NULL. Returns whether it did."""
+    optional = {"LEFT": [right], "RIGHT": [left], "FULL": [right, left]}.get(node.side, [])
+    nullable = [side for side in optional if all(nulls_among(side, side.heading.key))]
+    using = _using_columns(left, right, node)
+    marked = [
+        side
+        for side in nullable
+        if not _equates_key(side, conditions, {u.left if side is left else u.right for u in using})
+    ]
+    if len(nullable) == 2 and not marked:  # two rows without a match
+        marked = nullable[:1] if not right.heading.total else [left]
+    marked = [side for side in marked if not side.heading.total]
     taken = {*left.heading.columns, *right.heading.columns, BRANCH_COLUMN}
-    if BRANCH_COLUMN in side.heading.columns:
-        side.rename({BRANCH_COLUMN: free_name(f"{BRANCH_COLUMN}_", taken)})
-    side.rel = mmpl.Union((side.rel,), span=span)
-    side.rename({BRANCH_COLUMN: free_name("present", taken)})
-    return True
+    for side in marked:
+        if BRANCH_COLUMN in side.heading.columns:
+            side.rename({BRANCH_COLUMN: free_name(f"{BRANCH_COLUMN}_", taken)})
+        side.rel = mmpl.Union((side.rel,), span=span_of(node))
+        name = free_name("present", taken)
+        side.rename({BRANCH_COLUMN: name})
+        taken.add(name)
+    return bool(marked)
+
+
+def _equates_key(side: QueryPipeline, conditions: list[exp.Expr], using: set[str]) -> bool:
+    """Whether an equality of the join compares a column of the key: in a row with a match, it is not NULL."""
+    operands = [o for c in conditions if isinstance(c, exp.EQ) for o in (c.this, c.expression)]
+    columns = using | {side.scope.find(o, span_of(o)) for o in operands if isinstance(o, exp.Column)}
+    return not columns.isdisjoint(side.heading.key)
 
 
 def _using_columns(left: QueryPipeline, right: QueryPipeline, node: exp.Join) -> list[_UsingColumn]:
