@@ -5,12 +5,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from smile.algebra.types import JSON
 from smile.encoding.arrow_changes import BOUNDS, EXACTLY, LATEST, ROWS, UNKNOWN, arrow_changes
 from smile.encoding.json_changes import json_changes
 from smile.engine.local import LocalEngine
 from smile.kernels.seals import Horizons
 from smile.kernels.transform import InputRelation
-from smile.knowledge.values.json import Json, plain_json
+from smile.knowledge.values.json import Json, key_json, plain_json
 from smile.log.input_batch import InputBatch
 from smile.reference.history import History
 from smile.testing.reader import CaseFile
@@ -53,7 +54,7 @@ def _message(view: str, source: InputRelation, row: Json, horizons: Horizons) ->
             value = [((), row) for row in value]  # the keys go without saying
         return plain_json(value, data)
 
-    key = {c: plain(c, row[c]) for c in heading.key}
+    key = {c: key_json(row[c], JSON) if heading.columns[c] == JSON else plain(c, row[c]) for c in heading.key}
     if row["deleted"]:
         return {"view": view, "key": key, "deleted": True, "final": row["final"], "steps": row["steps"]}
     knowledge = {}

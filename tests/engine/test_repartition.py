@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 from traceback import format_exc
 
+import msgspec
 import pytest
 
 from smile.algebra import mmpl
@@ -69,7 +70,7 @@ def kept(program: mmpl.Program, plan: Plan, states: StatesByPartition, horizons:
 
 
 def messages_of(program: mmpl.Program, plan: Plan, batch: BatchResult) -> list[str]:
-    return sorted(str(message) for message in view_messages(batch, plan.kernels, program))
+    return sorted(msgspec.json.encode(message).decode() for message in view_messages(batch, plan.kernels, program))
 
 
 def differences(program: mmpl.Program, lines: list[RecordedLine], random: Random) -> list[str]:

@@ -12,7 +12,7 @@ from smile.errors import SmileError
 from smile.program import compile_program
 from smile.source import Source
 from tests.kernels.harness import EngineAndReference, cuts, differences
-from tests.random_programs import STREAMS, Programs
+from tests.random_programs import Programs
 from tests.reference.histories import Histories
 
 LINES_MAX = 14
@@ -41,7 +41,8 @@ class RandomJoins(Programs):
                 self._heading(rel)
             except (SmileError, IndexError):
                 continue
-            return mmpl.Program(STREAMS, (mmpl.ViewDef("V", rel),), ("V",))
+            streams = tuple(replace(stream, many_origins=False) for stream in self.streams)
+            return mmpl.Program(streams, (mmpl.ViewDef("V", rel),), ("V",))
 
     def _grown(self, rel: mmpl.Rel, operators: int) -> mmpl.Rel:
         for _ in range(operators):
