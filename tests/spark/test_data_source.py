@@ -3,6 +3,7 @@ restarts of queries and of the broker."""
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from smile.algebra.types import TICKS_PER_MICROSECOND
 from smile.spark.data_source import SmileDataSource
 from tests.brokers import InProcessBroker, bid
 from tests.processes import WAIT_S, wait_until
@@ -253,6 +255,7 @@ class TestChanges:
                 writer = frame.writeStream.foreachBatch(copy).option("checkpointLocation", str(tmp_path / "checkpoint"))
                 finish(writer.trigger(availableNow=True).start())
                 assert copy.totals() == truth(broker, "Cheap", tick)
+                broker.rows("Cheap", Bids=time.time_ns() // 1000 * TICKS_PER_MICROSECOND)  # later than the token
         assert copy.totals() == {"HP": 9}
         assert [[row["_change"] for row in batch] for batch in copy.batches] == [
             ["reset", "row", "row"],
