@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 STATIC = ROOT / "src" / "smile" / "console" / "static"
 CLIENT = STATIC / "assets" / "smile-client.js"
 WAIT_MS = 60_000
 """How long a page may take for what must happen: it only delays tests that fail."""
+expect.set_options(timeout=WAIT_MS)
 NPM_S = 300
 """How long npm may take to install packages and to run their programs."""
 
