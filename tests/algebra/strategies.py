@@ -87,6 +87,8 @@ def _values(data_type: DataType) -> st.SearchStrategy[Value]:
             return st.integers(DATE_MIN, DATE_MAX)
         case "bytes":
             return st.binary(max_size=4)
+        case "json":
+            return st.sampled_from(['{"a": [1, "it\'s"]}', "1", "null", '"x"', '["--"]'])
         case "array":
             elements = st.lists(st.none() | _values(data_type.element), max_size=3)
             return elements.map(lambda values: encode_array(values, data_type.element))

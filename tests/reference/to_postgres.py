@@ -53,6 +53,13 @@ def is_plain(view: CreateView, special: Iterable[str]) -> bool:
 def to_postgres(query: exp.Query, scope: Scope) -> str:
     written = query.copy()
     _write_out(written, scope)
+    for subscript in written.find_all(exp.Bracket):
+        subscript.set("offset", 1)  # PostgreSQL counts from 1 too
+    for array in written.find_all(exp.Array):
+        whole = [e for e in array.expressions if isinstance(e, exp.Literal) and e.is_int]
+        for literal in whole:  # an int there has 32 bits, and arrays of other ints cannot be compared with these
+            to = exp.DataType(this=exp.DType.USERDEFINED, kind="int")
+            literal.replace(exp.Cast(this=literal.copy(), to=to))
     # A root is replaced only by what transform returns.
     return written.transform(_respell).sql(dialect="postgres", identify=True, comments=False)
 
@@ -79,8 +86,6 @@ def _respell(node: exp.Expr) -> exp.Expr:
             return _string_aggregate(node)
         case ArrayAggregate():
             return _array_aggregate(node)
-        case exp.Bracket():
-            node.set("offset", 1)  # PostgreSQL counts from 1 too
     return node
 
 
@@ -107,7 +112,7 @@ def _array_aggregate(node: ArrayAggregate) -> exp.Expr:
     value: exp.Expr = node.this
     ordered = node.order
     if node.is_distinct:
-        ordered = [exp.Ordered(this=value.copy(), desc=node.descending)]
+        ordered = [exp.Ordered(this=value.copy(), desc=node.descending, nulls_first=bool(node.descending))]
         value = exp.Distinct(expressions=[value])
     argument = exp.Order(this=value, expressions=ordered) if ordered else value
     call = exp.Anonymous(this="ARRAY_AGG", expressions=[argument])

@@ -27,7 +27,7 @@ from smile.reference.wire import snapshot_messages
 from tests.reference.histories import names_read
 from tests.simulation.programs import Coverage, base_streams, broker_number
 from tests.simulation.scheduler import Alarm
-from tests.simulation.truth import ONLY_ORIGIN, Truth
+from tests.simulation.truth import ONLY_ORIGIN, Truth, as_received
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class SelectedEvents:
             evaluation = ProgramEvaluation(self.program, self._analysis, history)
             relation = evaluation.relation(mmpl.RelationRef(self.relation))
             messages = snapshot_messages(self.relation, self._analysis.relations[self.relation], relation)
-            self._known = count, {int(key[0]): m["row"] for key, m in messages.items()}
+            self._known = count, {int(key[0]): as_received(m)["row"] for key, m in messages.items()}
         return self._known[1]
 
 
@@ -260,7 +260,7 @@ class DurableSubscriber:
     def _check_frame(self, frame: EventFrame) -> None:
         if list(frame.ticks) != sorted(frame.ticks):
             self._complain(f"the events of a frame are not in order: {frame.ticks}")
-        for message in json_events(frame.source, frame.rows, frame.ticks, frame.origins):
+        for message in map(as_received, json_events(frame.source, frame.rows, frame.ticks, frame.origins)):
             self._check_event(str(message["origin"]), int(message["at"]), message["event"])
 
     def _check_event(self, origin: str, tick: int, row: Any) -> None:

@@ -161,7 +161,9 @@ def draw_scenario(seed: int, has_given_ticks: bool = False) -> Scenario:
     topology = random.choices(TOPOLOGIES, TOPOLOGY_WEIGHTS)[0]
     share = 1.0 if has_given_ticks else 0.5
     with memoized_compilation():
-        programs = tuple(draw_programs(topology, random, random.choice((2, 2, 3, 4)), share))
+        programs = tuple[mmpl.Program, ...]()
+        while not published_streams(programs):  # a few have constant tables only
+            programs = tuple(draw_programs(topology, random, random.choice((2, 2, 3, 4)), share))
     truncation = random.choices(_TRUNCATIONS, (6, 3, 2))[0]
     faults = _draw_faults(random, topology, programs, truncation)
     publications = _draw_publications(random, programs)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from smile.algebra import mmpl
@@ -204,7 +205,7 @@ class _ViewTruth:
             evaluation = ProgramEvaluation(self._program, self._analysis, history)
             relation = evaluation.relation(mmpl.RelationRef(self._view))
             messages = snapshot_messages(self._view, self._analysis.relations[self._view], relation)
-            self._snapshots[key] = {str(m["key"]): without_steps(m) for m in messages.values()}
+            self._snapshots[key] = {str(m["key"]): without_steps(m) for m in map(as_received, messages.values())}
         return self._snapshots[key]
 
 
@@ -212,6 +213,12 @@ def origin_horizons(name: str, horizons: Mapping[str, int]) -> dict[str, int]:
     """The horizons of the origins of one stream."""
     prefix = origin_name(name, "")
     return {n.removeprefix(prefix): tick for n, tick in horizons.items() if n.startswith(prefix)}
+
+
+def as_received(message: Json) -> Json:
+    """What a subscriber decodes of a message: in JSON columns, decoded JSON."""
+    decoded: Json = msgspec.json.decode(msgspec.json.encode(message))
+    return decoded
 
 
 def without_steps(message: Json) -> Json:

@@ -216,7 +216,10 @@ export class LiveView {
     const startMs = performance.now();
     if (!this.isOrderStale) return;
     if (startMs < this.nextOrderMs) {
-      this.orderTimer ??= setTimeout(() => void this.requestDraw(), this.nextOrderMs - startMs);
+      this.orderTimer ??= setTimeout(() => {
+        this.orderTimer = undefined; // it may be called too early by a part of a millisecond, and is set again then
+        void this.requestDraw();
+      }, this.nextOrderMs - startMs);
       return;
     }
     clearTimeout(this.orderTimer);

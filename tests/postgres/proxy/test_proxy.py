@@ -101,7 +101,8 @@ def test_pipelines(server: PrivateServer, through: Connection) -> None:
         first = through.execute("SELECT n FROM numbers WHERE n = %s", (5,))
         second = through.execute("PUBLISH Quote(%s, 1)", ("IBM",))
         third = through.execute("SELECT word FROM numbers WHERE n = %s", (6,))
-        assert (first.fetchall(), second.statusmessage, third.fetchall()) == ([(5,)], "PUBLISH", [("word 6",)])
+        assert (first.fetchall(), third.fetchall()) == ([(5,)], [("word 6",)])
+    assert second.statusmessage == "PUBLISH"
     assert [function for function, _ in calls(server)] == ["publish_quote"]
 
 
