@@ -34,7 +34,8 @@ def run_in(folder: Path, command: str) -> None:
 
 def table(broker: BrokerProcess) -> list[dict[str, Any]]:
     path = broker.folder / "tables" / "totals.parquet"
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist() if path.exists() else []
+    # The file is replaced while it is read: `read_table` would open it twice.
+    rows: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist() if path.exists() else []
     return sorted(rows, key=lambda row: row["item"])
 
 
