@@ -153,7 +153,8 @@ def run(folder: Path, seed: int, kills: int, engine: str = "local") -> None:
             return {tuple(row.values()) for row in table.to_pylist()}
 
         wait_until(
-            lambda: of_table(pq.ParquetFile(folder / "totals.parquet").read()) == totals, f"seed {seed}: the file differs"
+            lambda: of_table(pq.ParquetFile(folder / "totals.parquet").read()) == totals,
+            f"seed {seed}: the file differs",
         )
         wait_until(
             lambda: of_table(DeltaTable(str(folder / "totals")).to_pyarrow_table()) == totals,
