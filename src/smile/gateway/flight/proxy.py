@@ -307,6 +307,7 @@ class FlightProxy:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.peer_idle_s)
         self.port = int(listener.getsockname()[1])
         self._loop = uvloop.new_event_loop()
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._loop.run_forever, name="flight-proxy", daemon=True)
         self._thread.start()
         handshake_s_max = None if tls is None else limits.request_s_max
@@ -333,7 +334,9 @@ class FlightProxy:
                 if client.stalled_since is not None and client.stalled_since < deadline:
                     client.abort()
 
-        self._loop.call_soon_threadsafe(abort)
+        with self._closing:  # another thread may stop the proxy
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(abort)
 
     def abort_connections(self) -> None:
         """Ends all connections."""
@@ -346,7 +349,8 @@ class FlightProxy:
         self._run_on_loop(lambda: _for_each(asyncio.Future.cancel, self.tasks))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+        with self._closing:
+            self._loop.close()
 
     def _run_on_loop(self, action: Callable[[], object]) -> None:
         done = threading.Event()
